@@ -1,0 +1,99 @@
+# Needs python3 >= 3.11 and nothing else: all that runs is installed into .venv, from locks that pin every hash.
+PYTHON ?= python3
+PYTEST_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+CODE := $(wildcard ingestor spark_jobs tests bench)
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo "  Variables: PYTHON=python3.12 (makes .venv), PYTEST_ARGS='-k name' (for test and soak)"
+
+.PHONY: setup
+setup: $(VENV)/.project $(VENV)/.dev ## Install everything into .venv: ingestor, Spark, test tools
+
+.PHONY: demo
+demo: $(VENV)/.project $(VENV)/.ingest ## Ingest, kill, restart and audit on an embedded Kafka
+	@$(BIN)/ingestor demo
+
+.PHONY: test
+test: setup ## Run every test that CI runs
+	@$(BIN)/pytest -m "not soak" $(PYTEST_ARGS)
+
+.PHONY: soak
+soak: setup ## Run the long tests
+	@$(BIN)/pytest -m soak $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: setup ## Check format, style and types
+	@$(BIN)/ruff format --check --output-format concise $(CODE)
+	@$(BIN)/ruff check --output-format concise $(CODE)
+	@$(BIN)/mypy $(CODE)
+
+.PHONY: bench
+bench: setup ## Measure throughput, CPU and memory
+	@$(BIN)/python -m bench
+
+.PHONY: mutants
+mutants: setup ## Break the code on purpose and see the tests notice
+	@$(BIN)/python -m tests.mutants
+
+.PHONY: wheel
+wheel: setup ## Build the wheel into dist/
+	@$(BIN)/hatchling build --target wheel
+
+# dev first: the other locks are cut from it, so that installing one after another never changes a version.
+COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command 'make lock' $(LOCK_ARGS)
+.PHONY: lock
+lock: setup ## Renew requirements/ from pyproject.toml (LOCK_ARGS=--upgrade for newer versions)
+	@$(COMPILE) pyproject.toml --all-extras --group build --output-file requirements/dev.txt
+	@$(COMPILE) pyproject.toml --extra spark --constraint requirements/dev.txt --output-file requirements/spark.txt
+	@$(COMPILE) pyproject.toml --constraint requirements/dev.txt --output-file requirements/ingest.txt
+	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
+	@wc -l requirements/*.txt
+
+.PHONY: clean
+clean: ## Remove all that make has made, .venv too
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- .venv: a stamp file marks each step that is done; it is redone when what it depends on is newer ---
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Prints what people wait for: downloads of a megabyte and more, and builds.
+PROGRESS := awk '/^ *Downloading .* MB\)/ || /^ *Building wheel/ {print; fflush()}'
+
+$(VENV)/.venv:
+	@command -v "$(PYTHON)" >/dev/null || \
+	  { echo "$(PYTHON) is not there. Install Python 3.11 or newer, or name one: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, $(PYTHON) is $$("$(PYTHON)" -V 2>&1)." \
+	    "Install one and name it: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot make virtual environments (module venv or ensurepip is missing)." \
+	    "Install it (Debian, Ubuntu: apt install python3-venv), or name another Python: make PYTHON=..." >&2; exit 2; }
+	@echo "Making $(VENV) with $$("$(PYTHON)" -V)"
+	@"$(PYTHON)" -m venv --clear $(VENV)
+	@touch $@
+
+# No step isolates its build: isolation would fetch backends that no hash has checked.
+$(VENV)/.build: requirements/build.txt $(VENV)/.venv
+	@$(PIP) install --quiet --require-hashes -r $<
+	@touch $@
+
+$(VENV)/.project: pyproject.toml $(VENV)/.build
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev $(VENV)/.spark $(VENV)/.ingest: $(VENV)/.%: requirements/%.txt $(VENV)/.build
+	@echo "Installing $< (the first time this downloads and takes a while)"
+	@$(PIP) install --progress-bar off --no-build-isolation --require-hashes -r $< | $(PROGRESS)
+	@touch $@

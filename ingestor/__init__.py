@@ -1,0 +1,1 @@
+"""A lightweight transactional Kafka to Delta Lake ingestor."""

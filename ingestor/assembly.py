@@ -1,0 +1,272 @@
+"""Puts the parts together: from checked settings to a pipeline that is ready to run."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from concurrent import futures
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ingestor.breaker import Breaker
+from ingestor.broker import Broker
+from ingestor.committer import Committer, Occ, make_patience, system_rng
+from ingestor.errors import ConfigError, Fenced, RefusedError, Unavailable
+from ingestor.lane import Lane
+from ingestor.ledger import AppIds
+from ingestor.pipeline import Pipeline, Times
+from ingestor.pipeline import Route as RouteAtWork
+from ingestor.placement import Placer, first_positions
+from ingestor.policy import Limits
+from ingestor.retry import Ending
+from ingestor.source import KafkaSource
+from ingestor.stager import Budget, Staged
+from ingestor.table import RawTable
+from ingestor.worker import ThreadWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import date
+    from typing import Any
+
+    from ingestor.committer import Landed
+    from ingestor.records import TopicPartition
+    from ingestor.settings import Route, Settings
+    from ingestor.watch import Watch
+
+_WAIT_STEP_SECONDS = 0.2
+
+
+def app_ids(settings: Settings, route: Route) -> AppIds:
+    """Return how a route's partitions are named in txn actions."""
+    return AppIds(settings.txn_app_id, settings.app_id, () if route.is_regex else route.topics)
+
+
+def matching(route: Route, existing: Mapping[str, int]) -> list[str]:
+    """Return a route's topics: those it names, or those that exist and match."""
+    return [topic for topic in existing if route.matches(topic)] if route.is_regex else list(route.topics)
+
+
+class Router:
+    """Tells which route a topic belongs to; refuses one that two routes want."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._routes = settings.routes
+        self._known: dict[str, str] = {}
+
+    def __call__(self, topic: str) -> str:
+        """Return the name of the topic's route."""
+        name = self._known.get(topic)
+        if name is None:
+            name = self._known[topic] = self._find(topic)
+        return name
+
+    def _find(self, topic: str) -> str:
+        names = [name for name, route in self._routes.items() if route.matches(topic)]
+        if len(names) == 1:
+            return names[0]
+        if not names:
+            msg = f"Kafka gave us topic {topic}, which no route matches"
+            raise ConfigError(msg, hint="write the regex so that Python and Kafka read it alike: plain classes and .*")
+        msg = f"topic {topic} matches the routes {' and '.join(names)}"
+        raise ConfigError(msg, hint="narrow their regexes: a topic belongs to one route")
+
+
+@dataclass(slots=True)
+class Opened:
+    """A route whose table is open, as its storage thread holds it."""
+
+    table: RawTable
+    committer: Committer
+    placer: Placer
+
+
+class Assembly:
+    """All the parts of one process."""
+
+    def __init__(self, settings: Settings, watch: Watch, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._watch = watch
+        self._clock = clock
+        self._rng = system_rng()
+        self._breakers: dict[str, Breaker] = {}
+        self.ending = Ending()
+        self.broker = Broker(settings.kafka)
+        self.router = Router(settings)
+        self.stopping = False
+
+    def pipeline(self, *, patience_seconds: float | None) -> Pipeline:
+        """Open every table and return the pipeline; give up on a store that does not answer if there is a limit."""
+        settings = self._settings
+        queue_bytes = settings.memory // 4
+        if "queued.max.messages.kbytes" in settings.kafka:
+            queue_bytes = int(settings.kafka["queued.max.messages.kbytes"]) << 10
+        budget = Budget((settings.memory - queue_bytes) // 3)
+        routes = self._open_routes(budget, patience_seconds)
+        source = KafkaSource(
+            settings.kafka,
+            [topic for route in settings.routes.values() for topic in route.topics],
+            route_of=self.router,
+            extras={extra for route in settings.routes.values() for extra in route.extra_columns},
+            queue_bytes=queue_bytes,
+        )
+        return Pipeline(
+            routes,
+            source,
+            route_of=self.router,
+            budget=budget,
+            times=times(settings.kafka),
+            watcher=self._watch,
+            clock=self._clock,
+            poll_records=min(10_000, *(route.flush.rows for route in settings.routes.values())),
+        )
+
+    def _open_routes(self, budget: Budget, patience_seconds: float | None) -> dict[str, RouteAtWork]:
+        stores = {name: ThreadWorker(f"store-{name}") for name in self._settings.routes}
+        opening = {
+            name: stores[name].submit(lambda route=route: self._open(route))  # type: ignore[misc]
+            for name, route in self._settings.routes.items()
+        }
+        deadline = None if patience_seconds is None else self._clock() + patience_seconds
+        for name, future in opening.items():
+            while not future.done():
+                futures.wait([future], timeout=_WAIT_STEP_SECONDS)
+                if self.stopping:
+                    raise Interrupted
+                if deadline is not None and self._clock() > deadline:
+                    msg = f"table {self._settings.routes[name].table} does not answer"
+                    raise RefusedError(msg, hint="see the warnings above for the reason; try `ingestor check`")
+        return {
+            name: self._at_work(self._settings.routes[name], future.result(), stores[name], budget)
+            for name, future in opening.items()
+        }
+
+    def _open(self, route: Route) -> Opened:
+        """Open one route's table and write its first positions; runs on its storage thread."""
+        patience = make_patience(
+            max_retries=route.retry.max_retries,
+            base_seconds=route.retry.base_seconds,
+            max_seconds=route.retry.max_seconds,
+            jitter=route.retry.jitter,
+            breaker=self._breaker(route),
+            sleep=self.ending.sleep,
+            rng=self._rng,
+            on_failure=lambda failure: self._watch.storage_failed(route.name, failure),
+        )
+        ids = app_ids(self._settings, route)
+        table = patience.until_answered(
+            lambda: RawTable(route.table, route.schema, self._settings.storage_options),
+            doing=f"opening table {route.table}",
+        )
+        committer = Committer(
+            table,
+            ids,
+            occ=Occ(route.occ.max_retries, route.occ.base_seconds, route.occ.max_seconds),
+            patience=patience,
+            clock=self._clock,
+            on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
+        )
+        placer = Placer(route.name, route.table, ids, committer, self.broker, skip_lost=route.on_data_loss == "skip")
+        self._write_first_positions(route, ids, committer, placer)
+        return Opened(table, committer, placer)
+
+    def _write_first_positions(self, route: Route, ids: AppIds, committer: Committer, placer: Placer) -> None:
+        if route.start == "earliest":
+            return
+        while True:
+            known = ids.read(committer.txns())
+            try:
+                first = first_positions(
+                    matching(route, self.broker.topics()) if route.is_regex else route.topics,
+                    explicit=not route.is_regex,
+                    start=route.start,
+                    known=known,
+                    first_run=not known,
+                    cluster=self.broker,
+                )
+                if first:
+                    placer.refuse_foreign(first)
+                    committer.commit(set_positions(first), self._info(route, "bootstrap"))
+            except Unavailable as error:
+                self._watch.waiting(str(error))
+                self.ending.sleep(1.0)
+                continue
+            except Fenced:
+                continue  # another process was first: its positions count
+            return
+
+    def _info(self, route: Route, kind: str) -> dict[str, Any]:
+        return {"app_id": self._settings.app_id, "route": route.name, "operation_kind": kind}
+
+    def _at_work(self, route: Route, opened: Opened, store: ThreadWorker, budget: Budget) -> RouteAtWork:
+        def land(staged: Staged, info: Mapping[str, Any]) -> Landed:
+            self._refuse_recreated(staged, info.get("topic_ids", {}))
+            return opened.committer.commit(staged, {**info, "app_id": self._settings.app_id})
+
+        lane = Lane(
+            route.name,
+            schema=route.schema,
+            storage=lambda: opened.table.storage,
+            limits=Limits(route.flush.rows, route.flush.bytes, route.flush.seconds),
+            compression=route.compression,
+            land=land,
+            encoder=ThreadWorker(f"encode-{route.name}"),
+            store=store,
+            budget=budget,
+            clock=self._clock,
+            today=utc_today,
+        )
+        return RouteAtWork(lane, opened.placer, store, self._breaker(route))
+
+    def _refuse_recreated(self, staged: Staged, placed_ids: Mapping[str, str]) -> None:
+        """Fence a batch if its topic is another one than when it was placed: its offsets may be of either.
+
+        Topic ids never come back, so an unchanged id now proves that every record of the batch is of that topic.
+        """
+        for topic, now in self.broker.topic_ids({tp.topic for tp in staged.last} & placed_ids.keys()).items():
+            if now != placed_ids[topic]:
+                msg = f"topic {topic} was deleted and created again"
+                raise Fenced(msg)
+
+    def _breaker(self, route: Route) -> Breaker:
+        """Return the breaker of the store that a table lies in: one for all routes that share it."""
+        store = route.table.partition("://")[0] + "://" + route.table.partition("://")[2].partition("/")[0]
+        store = store if "://" in route.table else "local"
+        if store not in self._breakers:
+            settings = self._settings.breaker
+            self._breakers[store] = Breaker(
+                failures=settings.failures,
+                open_seconds=settings.open_seconds,
+                successes=settings.successes,
+                clock=self._clock,
+                on_change=lambda state: self._watch.breaker_changed(store, state),
+            )
+        return self._breakers[store]
+
+
+class Interrupted(Exception):  # noqa: N818 - a person's wish, no failure
+    """A signal came before the pipeline was ready."""
+
+
+def set_positions(
+    txns: Mapping[TopicPartition, int], expected: Mapping[TopicPartition, int | None] | None = None
+) -> Staged:
+    """Return a batch without rows that only moves txns."""
+    before = dict.fromkeys(txns) if expected is None else expected
+    return Staged(uuid.uuid4().hex, (), before, dict(txns))
+
+
+def times(kafka: Mapping[str, str]) -> Times:
+    """Derive the pipeline's patience from the group's own: the others wait while we flush, and must not give us up."""
+    session = int(kafka.get("session.timeout.ms", "45000")) / 1000
+    poll_interval = int(kafka.get("max.poll.interval.ms", "300000")) / 1000
+    return Times(
+        revoke_seconds=min(session, poll_interval / 2),
+        place_seconds=min(10.0, session / 2, poll_interval / 4),
+    )
+
+
+def utc_today() -> date:
+    """Return today's date, for `ingest_date`."""
+    return datetime.now(UTC).date()

@@ -1,0 +1,140 @@
+"""What must be equal in Kafka and in the table, brought to one form and reduced to digests."""
+
+from __future__ import annotations
+
+import marshal
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ingestor.audit.files import COORDINATES
+from ingestor.records import TIMESTAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from ingestor.audit.files import Offsets
+    from ingestor.records import Columns, TopicPartition
+
+_PRINT_BYTES = 8
+_MICROS_MAX = (1 << 63) - 1
+_TIMESTAMP_TYPES = {1: b"CreateTime", 2: b"LogAppendTime"}
+# marshal's version 2 is a plain, prefix-free encoding of numbers, bytes, None and tuples of them.
+_PLAIN = 2
+
+
+class RecordReader(Protocol):
+    """What the audit needs of Kafka."""
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the topic's id; None if the cluster does not tell."""
+
+    def compacted(self, topic: str) -> bool:
+        """Tell whether the topic's cleanup policy lets records vanish in the middle."""
+
+    def watermarks(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """Return the first retained and the next offset; None if there is no such partition."""
+
+    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Columns]:
+        """Yield the committed records of a range, both ends included, in order.
+
+        With `aborted` those too, and those of open transactions. Keys, headers and timestamp types
+        are there if the table has them. It begins no earlier than retention lets it and ends where
+        Kafka does, without waiting for more; it raises if Kafka does not answer.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records of one partition: their offsets, and each compared field in a sequence as long."""
+
+    offsets: Offsets
+    fields: Mapping[str, Sequence[object]]
+
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """Return 128 bits for each record, in two lanes that can be added up."""
+        rows = zip(self.offsets.tolist(), *self.fields.values(), strict=True)
+        found = (blake2b(marshal.dumps(row, _PLAIN), digest_size=16).digest() for row in rows)
+        return np.frombuffer(b"".join(found), np.uint64).reshape(-1, 2)
+
+    def prints(self) -> Iterator[tuple[int, bytes]]:
+        """Yield each offset with a few bytes for each of its fields."""
+        for offset, *row in zip(self.offsets.tolist(), *self.fields.values(), strict=True):
+            yield offset, b"".join(map(_print, row))
+
+
+def _print(value: Any) -> bytes:  # noqa: ANN401 - whatever a field holds
+    return blake2b(marshal.dumps(value, _PLAIN), digest_size=_PRINT_BYTES).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The fields that count for one table, read from either side."""
+
+    extras: tuple[str, ...]
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        extras = (name for name in ("key", "headers", "timestamp_type") if name in self.extras)
+        object.__setattr__(self, "names", ("timestamp", "payload", *extras))
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the table's columns that hold them."""
+        return [*COORDINATES, *(f"message_{name}" for name in self.names)]
+
+    def of_table(self, batch: pa.RecordBatch, offsets: Offsets) -> Rows:
+        """Take the rows of a batch, whose offsets are these."""
+        fields = {name: self._column(batch, name) for name in self.names}
+        return Rows(offsets, fields)
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        if f"message_{name}" not in batch.schema.names:  # written before the column was added
+            return [() if name == "headers" else None] * batch.num_rows
+        column = batch.column(f"message_{name}")
+        if name == "timestamp":
+            return list(column.cast(TIMESTAMP).cast(pa.int64()).to_pylist())
+        values = column.to_pylist()
+        if name == "headers":
+            return [tuple((h["key"].encode(), h["value"]) for h in row or ()) for row in values]
+        if name == "timestamp_type":
+            return [None if kind is None else kind.encode() for kind in values]
+        return list(values)
+
+    def of_kafka(self, columns: Columns) -> Rows:
+        """Take records as Kafka delivered them."""
+        fields: dict[str, Sequence[object]] = {
+            "timestamp": [_micros(stamp) for stamp in columns.timestamps_ms.tolist()],
+            "payload": columns.values,
+        }
+        if "key" in self.names and columns.keys is not None:
+            fields["key"] = columns.keys
+        if "headers" in self.names and columns.headers is not None:
+            fields["headers"] = [_headers(row) for row in columns.headers]
+        if "timestamp_type" in self.names and columns.timestamp_types is not None:
+            kinds = columns.timestamp_types.tolist()
+            fields["timestamp_type"] = [_TIMESTAMP_TYPES.get(kind) for kind in kinds]
+        return Rows(columns.offsets, {name: fields[name] for name in self.names})
+
+    def difference(self, ours: bytes, theirs: bytes) -> str:
+        """Return the names of the fields whose prints differ, "" if none does."""
+        starts = range(0, len(ours), _PRINT_BYTES)
+        cuts = [slice(start, start + _PRINT_BYTES) for start in starts]
+        pairs = zip(self.names, cuts, strict=True)
+        return ", ".join(name.replace("_", " ") for name, at in pairs if ours[at] != theirs[at])
+
+
+def _headers(row: Sequence[tuple[str, bytes | str | None]] | None) -> tuple[Any, ...]:
+    """Return headers for comparing: none at all is the same as an empty list."""
+    return tuple((key.encode(), value.encode() if isinstance(value, str) else value) for key, value in row or ())
+
+
+def _micros(milliseconds: int) -> int | None:
+    """Return what the table says for a timestamp: null for none, and for what 64 bits can't say."""
+    micros = milliseconds * 1000
+    return None if milliseconds == -1 or abs(micros) > _MICROS_MAX else micros

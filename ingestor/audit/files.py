@@ -1,0 +1,112 @@
+"""Reads data files in batches of bounded size, whoever wrote them, however large their row groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingestor.failures import classify
+from ingestor.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from ingestor.deltalog import AddedFile
+    from ingestor.storage import Storage
+
+    Offsets = npt.NDArray[np.int64]
+
+TOPIC, PARTITION, OFFSET = COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
+_BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 16 << 20
+_CHUNK_BYTES = 1 << 20
+
+
+class FileDamagedError(Exception):
+    """The bytes of a file are there, but they are no Parquet file of a raw table."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of the audited version."""
+
+    path: str
+    size: int
+    rows: int | None
+
+    @classmethod
+    def of(cls, add: AddedFile) -> LiveFile:
+        """Take from an action what an audit needs; the log spells paths percent-encoded."""
+        return cls(unquote(add.path), add.size, add.rows)
+
+
+def read(storage: Storage, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a file; tell a damaged file from storage that does not answer.
+
+    A column that the file has not got is left out, as when it was written before a column was added.
+    """
+    try:
+        with storage.open_input(path) as source:
+            parquet = pq.ParquetFile(source, read_dictionary=[TOPIC], buffer_size=_CHUNK_BYTES)
+            _check_columns(parquet.schema_arrow)
+            narrow = set(columns) <= set(COORDINATES)
+            rows = _BATCH_ROWS if narrow else _batch_rows(parquet.metadata)
+            for batch in parquet.iter_batches(batch_size=rows, columns=list(columns)):
+                if any(batch.column(name).null_count for name in COORDINATES):
+                    msg = "it has rows without topic, partition or offset"
+                    raise FileDamagedError(msg)
+                yield batch
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        _reread(storage, path)
+        raise FileDamagedError(" ".join(str(error).split())[:200]) from error
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    missing = [name for name in COORDINATES if name not in schema.names]
+    if missing:
+        msg = f"it has no column {', '.join(missing)}"
+        raise FileDamagedError(msg)
+
+
+def _batch_rows(metadata: pq.FileMetaData) -> int:
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    widest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, widest)))
+
+
+def _reread(storage: Storage, path: str) -> None:
+    """Read a file's bytes to the end: if that works, its content is to blame, not the storage."""
+    try:
+        with storage.open_input(path) as source:
+            while source.read(_CHUNK_BYTES):
+                pass
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise classify(error, doing=f"reading {path}") from error
+
+
+def partitions_of(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Offsets, Offsets]]:
+    """Yield each partition of a batch: where its rows are, and their offsets, in the file's order."""
+    topics = batch.column(TOPIC)
+    if not pa.types.is_dictionary(topics.type):
+        topics = topics.dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    codes = topics.indices.to_numpy(zero_copy_only=False)
+    partitions = batch.column(PARTITION).to_numpy(zero_copy_only=False)
+    offsets = batch.column(OFFSET).to_numpy(zero_copy_only=False)
+    keys = (codes.astype(np.int64) << 32) + partitions
+    order = np.argsort(keys, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
+        if len(rows):
+            tp = TopicPartition(names[codes[rows[0]]], int(partitions[rows[0]]))
+            yield tp, rows, offsets[rows]

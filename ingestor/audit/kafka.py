@@ -1,0 +1,279 @@
+"""Audits the table against Kafka: every committed record still retained is there, and nothing else.
+
+Both sides are read once. Each record is reduced to a 128-bit digest of its offset and content; per
+window of `_WINDOW` offsets the table's digests are added up and Kafka's are taken off again. Where a
+window comes out at nothing both sides hold the same records, in whatever order files hold them. Only
+windows that differ are read a second time, one by one, record against record. So the bound is a few
+numbers per window that holds rows, 200 bytes per record of one window (25 MiB for both sides), and
+one batch of records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ingestor.audit.content import Content, RecordReader, Rows
+from ingestor.audit.files import partitions_of
+from ingestor.audit.log import Chain
+from ingestor.audit.report import LISTED, Finding, Findings, offsets_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from ingestor.audit.files import Offsets
+    from ingestor.audit.log import LogFacts
+    from ingestor.audit.rows import RowAudit
+    from ingestor.records import RawSchema, TopicPartition
+
+    Range = tuple[int, int]  # both ends included
+
+_WINDOW = 1 << 16
+_EXAMINED = 64  # windows of one partition that are compared record by record
+_LANE_MASK = (1 << 64) - 1
+_SENTENCES = {
+    "missing": "committed in Kafka, not in the table",
+    "aborted": "in the table, though not committed in Kafka",
+    "unknown": "in the table, not in Kafka",
+}
+
+
+class KafkaAudit:
+    """The table's rows against Kafka's records."""
+
+    def __init__(
+        self,
+        kafka: RecordReader,
+        rows: RowAudit,
+        schema: RawSchema,
+        facts: LogFacts,
+        findings: Findings,
+    ) -> None:
+        self._kafka = kafka
+        self._rows = rows
+        self._content = Content(schema.extras)
+        self._facts = facts
+        self._findings = findings
+        self._ranges: dict[TopicPartition, list[Range]] = {}
+        self._balance: dict[tuple[TopicPartition, int], list[int]] = {}  # count, two lanes
+
+    def run(
+        self,
+        txns: Mapping[TopicPartition, int],
+        *,
+        from_start: bool,
+        progress: Callable[[str], None],
+    ) -> int:
+        """Compare every partition up to its txn; return how many records Kafka had for it."""
+        others = self._other_topics()
+        for tp, txn in sorted(txns.items()):
+            if tp.topic not in others:
+                self._plan(tp, txn, from_start=from_start)
+        self._add_table(progress)
+        compared = 0
+        for tp, ranges in self._ranges.items():
+            for rows in self._kafka_rows(tp, ranges):
+                self._add(tp, rows, sign=-1)
+                compared += len(rows.offsets)
+            progress(f"compared {compared:,} records of Kafka, {tp} is done")
+        self._examine(progress)
+        return compared
+
+    def _other_topics(self) -> set[str]:
+        """Report topics that are other ones than those the table was fed from: not comparable."""
+        others = set()
+        for topic, was in self._facts.topic_ids.items():
+            now = self._kafka.topic_id(topic)
+            if now is not None and now != was:
+                sentence = f"topic {topic} was recreated: its id is {now}, the table's is {was}"
+                self._findings.add(Finding("recreated", sentence))
+                others.add(topic)
+        return others
+
+    def _plan(self, tp: TopicPartition, txn: int, *, from_start: bool) -> None:
+        marks = self._kafka.watermarks(tp)
+        if marks is None:
+            self._findings.note(f"{tp} is not in Kafka: nothing to compare it with")
+            return
+        chain = self._facts.chains.get(tp, Chain())
+        spans = self._rows.spans.get(tp)
+        begins = chain.claimed_from
+        if begins is None:
+            whole = spans is None or (from_start and chain.begins_here)
+            begins = 0 if whole else min(spans.firsts) if spans is not None else 0
+        ranges = list(without((max(marks[0], begins), txn), chain.skipped))
+        if ranges:
+            self._ranges[tp] = ranges
+
+    def _add_table(self, progress: Callable[[str], None]) -> None:
+        wanted = {file for tp, ranges in self._ranges.items() for file in self._files(tp, ranges)}
+        for done, number in enumerate(sorted(wanted), start=1):
+            for tp, rows in self._table_rows(number, self._ranges):
+                self._add(tp, rows, sign=1)
+            progress(f"read the payloads of {done:,} of {len(wanted):,} files")
+
+    def _files(self, tp: TopicPartition, ranges: Iterable[Range]) -> set[int]:
+        spans = self._rows.spans.get(tp)
+        if spans is None:
+            return set()
+        return {file for first, last in ranges for file in spans.touching(first, last)}
+
+    def _table_rows(
+        self, number: int, wanted: Mapping[TopicPartition, Sequence[Range]]
+    ) -> Iterator[tuple[TopicPartition, Rows]]:
+        """Yield the rows of a file that lie in the wanted ranges."""
+        for batch in self._rows.batches(number, self._content.columns):
+            for tp, places, offsets in partitions_of(batch):
+                inside = _inside(offsets, wanted.get(tp, ()))
+                if inside.any():
+                    chosen = batch.take(pa.array(places[inside]))
+                    yield tp, self._content.of_table(chosen, offsets[inside])
+
+    def _kafka_rows(self, tp: TopicPartition, ranges: Iterable[Range]) -> Iterator[Rows]:
+        for first, last in ranges:
+            for columns in self._kafka.read(tp, first, last):
+                if len(columns):
+                    yield self._content.of_kafka(columns)
+
+    def _add(self, tp: TopicPartition, rows: Rows, *, sign: int) -> None:
+        windows, places = np.unique(rows.offsets // _WINDOW, return_inverse=True)
+        sums = np.zeros((len(windows), 2), np.uint64)
+        np.add.at(sums, places, rows.digests())
+        counts = np.bincount(places).tolist()
+        for window, count, lanes in zip(windows.tolist(), counts, sums.tolist(), strict=True):
+            balance = self._balance.setdefault((tp, window), [0, 0, 0])
+            balance[0] += sign * count
+            balance[1:] = [(old + sign * new) & _LANE_MASK for old, new in zip(balance[1:], lanes, strict=True)]
+
+    def _examine(self, progress: Callable[[str], None]) -> None:
+        """Compare the windows that differ record by record, until enough is known."""
+        differing: dict[TopicPartition, list[int]] = {}
+        for (tp, window), balance in sorted(self._balance.items()):
+            if any(balance):
+                differing.setdefault(tp, []).append(window)
+        for tp, windows in differing.items():
+            compacted = self._kafka.compacted(tp.topic)
+            runs = _Runs(tp, self._findings, compacted=compacted)
+            for done, window in enumerate(windows):
+                if self._findings.total >= LISTED or (done >= _EXAMINED and not compacted):
+                    self._rest(tp, windows[done:])
+                    break
+                progress(f"{tp}: comparing {offsets_text(*_bounds(window))} record by record")
+                self._compare(tp, window, runs)
+            runs.close()
+
+    def _rest(self, tp: TopicPartition, windows: Sequence[int]) -> None:
+        offsets = _bounds(windows[0])[0], _bounds(windows[-1])[1]
+        where = f"{tp} {offsets_text(*offsets)}"
+        sentence = f"{where} differ from Kafka in {len(windows):,} windows not looked at closely"
+        self._findings.add(Finding("differs", sentence, tp=tp, offsets=offsets))
+
+    def _compare(self, tp: TopicPartition, window: int, runs: _Runs) -> None:
+        ranges = self._still_comparable(tp, window)
+        theirs: dict[int, bytes] = {}
+        for rows in self._kafka_rows(tp, ranges):
+            theirs.update(rows.prints())
+        ours: dict[int, bytes] = {}
+        for number in sorted(self._files(tp, ranges)):
+            for _, rows in self._table_rows(number, {tp: ranges}):
+                for offset, found in rows.prints():  # of two rows keep the one that differs
+                    if ours.get(offset, theirs.get(offset)) == theirs.get(offset):
+                        ours[offset] = found
+        uncommitted = self._uncommitted(tp, sorted(ours.keys() - theirs.keys()))
+        runs.begin(window)
+        for offset in sorted(ours.keys() | theirs.keys()):
+            if offset not in ours:
+                runs.feed(offset, "missing")
+            elif offset not in theirs:
+                runs.feed(offset, "aborted" if offset in uncommitted else "unknown")
+            else:
+                runs.feed(offset, self._content.difference(ours[offset], theirs[offset]))
+
+    def _still_comparable(self, tp: TopicPartition, window: int) -> list[Range]:
+        """Return a window's part of the ranges; retention may have come further meanwhile."""
+        low, _ = self._kafka.watermarks(tp) or (0, 0)
+        start, end = _bounds(window)
+        cut = ((max(first, start, low), min(last, end)) for first, last in self._ranges[tp])
+        return [(first, last) for first, last in cut if first <= last]
+
+    def _uncommitted(self, tp: TopicPartition, offsets: Sequence[int]) -> set[int]:
+        """Return those of a range that Kafka has, committed or not."""
+        if not offsets:
+            return set()
+        found: set[int] = set()
+        for columns in self._kafka.read(tp, offsets[0], offsets[-1], aborted=True):
+            found.update(columns.offsets.tolist())
+        return found
+
+
+class _Runs:
+    """Gathers neighbouring records with the same verdict to one finding."""
+
+    def __init__(self, tp: TopicPartition, findings: Findings, *, compacted: bool) -> None:
+        self._tp = tp
+        self._findings = findings
+        self._compacted = compacted
+        self._vanished = 0
+        self._window: int | None = None
+        self._verdict = ""
+        self._first = self._last = self._count = 0
+
+    def begin(self, window: int) -> None:
+        """Start a window; a run goes on only from the window before."""
+        if self._window != window - 1:
+            self._flush()
+        self._window = window
+
+    def feed(self, offset: int, verdict: str) -> None:
+        """Take in the verdict on the next record; "" if there is nothing to say."""
+        if verdict == "unknown" and self._compacted:
+            self._vanished += 1
+            return
+        if verdict != self._verdict:
+            self._flush()
+            self._verdict, self._first = verdict, offset
+        self._last = offset
+        self._count += 1
+
+    def close(self) -> None:
+        """Report what is still open."""
+        self._flush()
+        if self._vanished:
+            count = f"{self._vanished:,}"
+            self._findings.note(f"{self._tp}: Kafka compacted {count} records that the table has")
+
+    def _flush(self) -> None:
+        if self._verdict:
+            kind = self._verdict if self._verdict in _SENTENCES else "changed"
+            said = _SENTENCES.get(self._verdict, f"not equal to Kafka's in {self._verdict}")
+            records = "1 record" if self._count == 1 else f"{self._count:,} records"
+            offsets = (self._first, self._last)
+            sentence = f"{self._tp} {offsets_text(*offsets)}, {records}: {said}"
+            self._findings.add(Finding(kind, sentence, tp=self._tp, offsets=offsets))
+        self._verdict, self._count = "", 0
+
+
+def without(whole: Range, holes: Iterable[Range]) -> Iterator[Range]:
+    """Yield what is left of a range when others are cut out of it."""
+    first, last = whole
+    for start, end in sorted(holes):
+        if start > first and first <= last:
+            yield first, min(start - 1, last)
+        first = max(first, end + 1)
+    if first <= last:
+        yield first, last
+
+
+def _inside(offsets: Offsets, ranges: Iterable[Range]) -> npt.NDArray[np.bool_]:
+    inside = np.zeros(len(offsets), dtype=bool)
+    for first, last in ranges:
+        inside |= (offsets >= first) & (offsets <= last)
+    return inside
+
+
+def _bounds(window: int) -> Range:
+    return window * _WINDOW, (window + 1) * _WINDOW - 1

@@ -1,0 +1,283 @@
+"""Audits the rows: where each file's rows stand in their partitions, and which offsets stand twice.
+
+The coordinates of every file are streamed once. What is kept is one span (first, last) per file and
+partition. Two rows can share an offset only where spans overlap, which they never do before OPTIMIZE
+mixes files; only there is every offset marked, in passes of at most `_MARKED` offsets. So the bound
+is two bytes per offset of a pass (64 MiB), 25 bytes per span, a log record per live file, and one
+batch of rows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ingestor.audit.files import COORDINATES, FileDamagedError, LiveFile, partitions_of, read
+from ingestor.audit.report import Finding, Findings, offsets_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from ingestor.audit.files import Offsets
+    from ingestor.audit.log import LogFacts
+    from ingestor.records import TopicPartition
+    from ingestor.storage import Storage
+
+_MARKED = 1 << 25  # offsets marked in one pass
+_WINDOW = 1 << 22  # offsets marked in one piece
+_NAMED = 3  # files named in a sentence
+
+
+@dataclass(slots=True)
+class Spans:
+    """Where the files' rows of one partition stand: parallel arrays, one item per file."""
+
+    files: array[int] = field(default_factory=lambda: array("q"))
+    firsts: array[int] = field(default_factory=lambda: array("q"))
+    lasts: array[int] = field(default_factory=lambda: array("q"))
+    jumbled: array[int] = field(default_factory=lambda: array("b"))
+
+    def append(self, file: int, span: _Span) -> None:
+        """Take in the span of one more file."""
+        self.files.append(file)
+        self.firsts.append(span.first)
+        self.lasts.append(span.last)
+        self.jumbled.append(span.jumbled)
+
+    def ends(self) -> tuple[Offsets, Offsets]:
+        """Return the first and the last offset of each file."""
+        return np.array(self.firsts, np.int64), np.array(self.lasts, np.int64)
+
+    def touching(self, first: int, last: int) -> set[int]:
+        """Return the files that may hold rows of a range."""
+        firsts, lasts = self.ends()
+        hits = np.flatnonzero((firsts <= last) & (lasts >= first))
+        return {self.files[at] for at in hits.tolist()}
+
+
+@dataclass(slots=True)
+class _Span:
+    """Where the rows of one partition stand in one file."""
+
+    first: int
+    last: int
+    latest: int  # the offset before the next row
+    jumbled: bool = False  # its offsets don't rise from row to row
+
+    def extend(self, offsets: Offsets) -> None:
+        falls = offsets[0] <= self.latest or (np.diff(offsets) <= 0).any()
+        self.jumbled |= bool(falls)
+        self.first = min(self.first, int(offsets.min()))
+        self.last = max(self.last, int(offsets.max()))
+        self.latest = int(offsets[-1])
+
+
+class RowAudit:
+    """The rows of the audited version."""
+
+    def __init__(self, storage: Storage, files: Sequence[LiveFile], facts: LogFacts, findings: Findings) -> None:
+        self.files = files
+        self.spans: dict[TopicPartition, Spans] = {}
+        self.rows = 0
+        self._storage = storage
+        self._facts = facts
+        self._findings = findings
+        self._unreadable: set[int] = set()
+
+    def batches(self, number: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield a file's columns; a file that can't be read is a finding, and is left out then on."""
+        file = self.files[number]
+        if number in self._unreadable:
+            return
+        try:
+            yield from read(self._storage, file.path, columns)
+        except FileNotFoundError:
+            self._unreadable.add(number)
+            sentence = f"{file.path} is live, but it is not there"
+            self._findings.add(Finding("file_missing", sentence, file=file.path))
+        except FileDamagedError as error:
+            self._unreadable.add(number)
+            sentence = f"{file.path} can't be read: {error}"
+            self._findings.add(Finding("file_damaged", sentence, file=file.path))
+
+    def scan(self, progress: Callable[[str], None]) -> None:
+        """Read the coordinates of every file once, and hold them against the log."""
+        for number, file in enumerate(self.files):
+            spans: dict[TopicPartition, _Span] = {}
+            rows = 0
+            for batch in self.batches(number, COORDINATES):
+                rows += batch.num_rows
+                for tp, _, offsets in partitions_of(batch):
+                    first = int(offsets[0])
+                    spans.setdefault(tp, _Span(first, first, first - 1)).extend(offsets)
+            if number in self._unreadable:
+                continue
+            self.rows += rows
+            self._check_file(file, rows)
+            self._attribute(file, spans)
+            for tp, span in spans.items():
+                self.spans.setdefault(tp, Spans()).append(number, span)
+            progress(f"read {number + 1:,} of {len(self.files):,} files, {self.rows:,} rows")
+
+    def _check_file(self, file: LiveFile, rows: int) -> None:
+        with self._storage.open_input(file.path) as source:
+            size = source.size()
+        if size != file.size:
+            sentence = f"{file.path} has {size:,} bytes, the log says {file.size:,}"
+            self._findings.add(Finding("file_size", sentence, file=file.path))
+        if file.rows is not None and rows != file.rows:
+            sentence = f"{file.path} has {rows:,} rows, the log says {file.rows:,}"
+            self._findings.add(Finding("file_rows", sentence, file=file.path))
+
+    def _attribute(self, file: LiveFile, spans: Mapping[TopicPartition, _Span]) -> None:
+        """Hold a file against the commit that landed it, where the log still tells which did."""
+        version = self._facts.added_by.get(file.path)
+        if version is None:
+            return
+        if version in self._facts.awaited:
+            self._facts.awaited[version] -= 1
+        for tp, span in spans.items():
+            chain = self._facts.chains.get(tp)
+            if chain is None:
+                continue  # `check_txns` reports it
+            chain.saw(version, span.last)
+            window = chain.window(version)
+            if window is None:
+                what = "moved no txn of it"
+                self._blame(file, tp, span, version, kind="outside_commit", what=what)
+            elif span.first < window[0] or span.last > window[1]:
+                what = f"landed {offsets_text(*window)} only"
+                self._blame(file, tp, span, version, kind="outside_commit", what=what)
+            if span.jumbled:
+                self._blame(file, tp, span, version, kind="order", what="did not land them in order")
+
+    def _blame(
+        self, file: LiveFile, tp: TopicPartition, span: _Span, version: int, *, kind: str, what: str
+    ) -> None:
+        offsets = (span.first, span.last)
+        sentence = f"{file.path} holds {tp} {offsets_text(*offsets)}, but version {version} {what}"
+        finding = Finding(kind, sentence, tp=tp, offsets=offsets, version=version, file=file.path)
+        self._findings.add(finding)
+
+    def check_txns(self, txns: Mapping[TopicPartition, int], *, foreign: Container[TopicPartition | None]) -> None:
+        """Check that each partition with rows has a txn, and no row beyond it."""
+        for tp, spans in sorted(self.spans.items()):
+            first, last = min(spans.firsts), max(spans.lasts)
+            txn = txns.get(tp)
+            if txn is None and tp in foreign:
+                reason = "was ingested under another app_id: only duplicates are looked for"
+                self._findings.note(f"{tp} {reason}")
+            elif txn is None:
+                sentence = f"{tp} has rows ({offsets_text(first, last)}), but no txn"
+                self._findings.add(Finding("no_txn", sentence, tp=tp, offsets=(first, last)))
+            elif last > txn:
+                self._beyond(tp, txn, last)
+
+    def _beyond(self, tp: TopicPartition, txn: int, last: int) -> None:
+        chain = self._facts.chains.get(tp)
+        sentence = f"{tp} has rows up to offset {last}, its txn says {txn}"
+        if chain is not None and last <= chain.reach:
+            self._findings.note(f"{sentence}: a person set it back")
+        else:
+            beyond = (txn + 1, last)
+            self._findings.add(Finding("beyond_txn", sentence, tp=tp, offsets=beyond))
+
+    def find_duplicates(self, progress: Callable[[str], None]) -> None:
+        """Mark every offset where spans overlap, and report those marked twice."""
+        for windows in _passes(_overlaps(self.spans)):
+            marks: dict[TopicPartition, list[_Marks]] = {}
+            for window in windows:
+                marks.setdefault(window.tp, []).append(_Marks(window))
+            files = sorted({number for window in windows for number in window.files})
+            progress(f"looking for duplicates in {len(files):,} files whose offsets overlap")
+            for number in files:
+                for batch in self.batches(number, COORDINATES):
+                    for tp, _, offsets in partitions_of(batch):
+                        for each in marks.get(tp, ()):
+                            each.mark(offsets)
+            for each in (each for some in marks.values() for each in some):
+                self._report_twice(each)
+
+    def _report_twice(self, marks: _Marks) -> None:
+        tp = marks.window.tp
+        for first, last in marks.repeated():
+            touching = sorted(self.spans[tp].touching(first, last))
+            names = [self.files[number].path for number in touching]
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            where = f"in {', '.join(names[:_NAMED])}{more}"
+            sentence = f"{tp} {offsets_text(first, last)} more than once in the table: {where}"
+            self._findings.add(Finding("duplicate", sentence, tp=tp, offsets=(first, last)))
+
+
+class _Window(NamedTuple):
+    """A range of offsets to mark, and the files that may hold them."""
+
+    tp: TopicPartition
+    first: int
+    last: int
+    files: tuple[int, ...]
+
+
+class _Marks:
+    """Which offsets of a window were seen once, which more often."""
+
+    def __init__(self, window: _Window) -> None:
+        self.window = window
+        self._once = np.zeros(window.last - window.first + 1, dtype=bool)
+        self._twice = np.zeros_like(self._once)
+
+    def mark(self, offsets: Offsets) -> None:
+        inside = (offsets >= self.window.first) & (offsets <= self.window.last)
+        places = np.sort(offsets[inside]) - self.window.first
+        self._twice[places[self._once[places]]] = True
+        self._twice[places[1:][np.diff(places) == 0]] = True
+        self._once[places] = True
+
+    def repeated(self) -> Iterator[tuple[int, int]]:
+        places = np.flatnonzero(self._twice)
+        for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
+            if len(run):
+                yield self.window.first + int(run[0]), self.window.first + int(run[-1])
+
+
+def _overlaps(spans: Mapping[TopicPartition, Spans]) -> Iterator[_Window]:
+    """Yield the ranges where two files, or one that does not rise, may hold an offset twice."""
+    for tp, each in sorted(spans.items()):
+        firsts, lasts = each.ends()
+        order = np.argsort(firsts, kind="stable")
+        reach = np.maximum.accumulate(lasts[order])
+        apart = np.flatnonzero(firsts[order][1:] > reach[:-1]) + 1
+        for cluster in np.split(order, apart):
+            if len(cluster) > 1 or each.jumbled[cluster[0]]:
+                yield from _windows(tp, each, cluster)
+
+
+def _windows(tp: TopicPartition, spans: Spans, cluster: npt.NDArray[np.intp]) -> Iterator[_Window]:
+    firsts, lasts = (ends[cluster] for ends in spans.ends())
+    end = int(lasts.max())
+    for start in range(int(firsts.min()), end + 1, _WINDOW):
+        stop = min(start + _WINDOW - 1, end)
+        touching = cluster[(firsts <= stop) & (lasts >= start)]
+        if len(touching):
+            yield _Window(tp, start, stop, tuple(spans.files[at] for at in touching.tolist()))
+
+
+def _passes(windows: Iterator[_Window]) -> Iterator[list[_Window]]:
+    """Gather windows to passes over their files that mark a bounded number of offsets."""
+    gathered: list[_Window] = []
+    size = 0
+    for window in windows:
+        width = window.last - window.first + 1
+        if gathered and size + width > _MARKED:
+            yield gathered
+            gathered, size = [], 0
+        gathered.append(window)
+        size += width
+    if gathered:
+        yield gathered

@@ -1,0 +1,187 @@
+"""Questions to Kafka that need no group membership: topics, watermarks, topic ids. Never on the path of a record."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
+from ingestor.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from concurrent.futures import Future
+    from datetime import datetime
+
+_ID_TIMEOUT_SECONDS = 2.0
+_ID_PAUSE_SECONDS = 60.0  # after a broker that can't tell topic ids: leave it alone for so long
+
+_REFUSALS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user READ and DESCRIBE on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user READ on the consumer group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this user the cluster permission that it lacks",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "correct sasl.username and sasl.password",
+    KafkaError._AUTHENTICATION: "correct the SASL or TLS settings under kafka",
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: "set sasl.mechanism to one that the broker offers",
+    KafkaError._SSL: "correct the TLS settings under kafka (ssl.ca.location, security.protocol)",
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: (
+        "let all members of the group use the same group.protocol and partition.assignment.strategy"
+    ),
+    KafkaError.UNSUPPORTED_VERSION: "use a group.protocol that the broker supports",
+    KafkaError.INVALID_GROUP_ID: "correct kafka.group.id",
+    KafkaError.INVALID_SESSION_TIMEOUT: "choose a session.timeout.ms that the broker allows",
+}
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the library's gap
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # same
+_FENCED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED)
+
+
+def kafka_failure(error: KafkaError, *, doing: str) -> IngestorError | Unavailable:
+    """Return what to make of a Kafka error: a refusal to stop on, or a reason to wait."""
+    text = f"{doing}: {error.str()} ({error.name()})"
+    if error.code() in _FENCED:
+        return RefusedError(
+            f"{doing}: another process uses the same group.instance.id ({error.name()})",
+            hint="give each process its own kafka.group.instance.id",
+        )
+    if error.code() in _REFUSALS:
+        return RefusedError(text, hint=_REFUSALS[error.code()])
+    if error.fatal():
+        return RefusedError(text, hint="this Kafka client can't go on; start the ingestor again")
+    return Unavailable(text)
+
+
+@contextlib.contextmanager
+def asking(doing: str) -> Any:  # noqa: ANN401 - a context manager's type says nothing here
+    """Turn Kafka's exceptions into ours."""
+    try:
+        yield
+    except KafkaException as error:
+        raise kafka_failure(error.args[0], doing=doing) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """The offsets that a partition has: `low` is its first, `high` the next to be written."""
+
+    low: int
+    high: int
+    stable: int  # the end for readers of committed records: at an open transaction below `high`
+
+
+class Broker:
+    """Asks the cluster. Thread-safe, as librdkafka's clients are."""
+
+    def __init__(self, config: Mapping[str, str], *, timeout: float = 10.0) -> None:
+        wanted = {key: value for key, value in config.items() if not key.startswith(_CONSUMER_ONLY)}
+        client: dict[str, Any] = {**wanted, "logger": logging.getLogger("ingestor.librdkafka")}
+        try:
+            self._admin = AdminClient(client)
+        except KafkaException as error:
+            raise bad_client_config(error) from error
+        self._timeout = timeout
+        self._ids_again_at = 0.0
+
+    def topics(self) -> dict[str, int]:
+        """Return every topic that this user may see, and its number of partitions."""
+        with asking("asking Kafka for its topics"):
+            found = self._admin.list_topics(timeout=self._timeout).topics
+        return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+
+    def watermarks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """Return the watermarks of partitions; one request per broker and kind, however many partitions."""
+        low = self._offsets(tps, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        high = self._offsets(tps, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        stable = self._offsets(tps, _LATEST, IsolationLevel.READ_COMMITTED)
+        return {tp: Watermarks(low[tp], high[tp], stable[tp]) for tp in tps}
+
+    def offsets_at(self, tps: Collection[TopicPartition], moment: datetime) -> dict[TopicPartition, int]:
+        """Return each partition's first offset at or after a moment: its stable end if there is none."""
+        spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
+        found = self._offsets(tps, spec, IsolationLevel.READ_COMMITTED)
+        missing = [tp for tp, offset in found.items() if offset < 0]
+        return found | self._offsets(missing, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def _offsets(
+        self, tps: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[TopicPartition, int]:
+        wanted = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp in tps}
+        if not wanted:
+            return {}
+        with asking("asking Kafka for offsets"):
+            futures: dict[KafkaTopicPartition, Future[Any]] = self._admin.list_offsets(
+                wanted, isolation_level=isolation, request_timeout=self._timeout
+            )
+            return {
+                TopicPartition(tp.topic, tp.partition): future.result(self._timeout + 1).offset
+                for tp, future in futures.items()
+            }
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the topics' ids, as far as the cluster tells them; an unknown id is no finding."""
+        if not topics or time.monotonic() < self._ids_again_at:
+            return {}
+        found = {}
+        futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=_ID_TIMEOUT_SECONDS)
+        for topic, future in futures.items():
+            try:
+                found[topic] = str(future.result(_ID_TIMEOUT_SECONDS + 1).topic_id)
+            except (KafkaException, TimeoutError) as error:
+                if _is_timeout(error):
+                    self._ids_again_at = time.monotonic() + _ID_PAUSE_SECONDS
+        return found
+
+    def compacted(self, topic: str) -> bool:
+        """Tell whether the topic's cleanup policy lets records vanish in the middle."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        with asking("asking Kafka for a topic's configuration"):
+            found = self._admin.describe_configs([resource], request_timeout=self._timeout)[resource].result(
+                self._timeout + 1
+            )
+        return "compact" in str(found["cleanup.policy"].value)
+
+
+def _is_timeout(error: Exception) -> bool:
+    if isinstance(error, TimeoutError):
+        return True
+    code = error.args[0].code()
+    return code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNSUPPORTED_VERSION)
+
+
+# What librdkafka's producer-typed admin client would warn about.
+_CONSUMER_ONLY = (
+    "group.",
+    "session.",
+    "heartbeat.",
+    "max.poll.",
+    "partition.assignment.",
+    "enable.",
+    "auto.",
+    "isolation.",
+    "fetch.",
+    "queued.",
+    "check.crcs",
+    "max.partition.fetch.",
+    "consume.",
+)
+
+
+def bad_client_config(error: KafkaException) -> ConfigError:
+    """Return the refusal for a client that librdkafka would not make."""
+    return ConfigError(
+        f"kafka: {error.args[0].str()}", hint="correct that key under kafka; see librdkafka's CONFIGURATION.md"
+    )

@@ -1,0 +1,190 @@
+"""The command line. Each command does its work elsewhere; here are its words, its exit code and its last line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingestor import logs
+from ingestor.errors import ConfigError, DataLossError, IngestorError
+from ingestor.records import TopicPartition
+
+if TYPE_CHECKING:
+    from ingestor.settings import Settings
+
+app = typer.Typer(
+    name="ingestor",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Land Kafka records in Delta Lake, each exactly once.",
+    epilog="Exit codes: 0 done · 1 anything else · 2 configuration · 3 data loss or audit finding · "
+    "4 storage or Kafka refuses for good · 5 OCC retries exhausted.",
+)
+
+Config = Annotated[Path, typer.Argument(help="The YAML configuration file.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def _load(config: Path) -> Settings:
+    from ingestor import settings
+
+    loaded = settings.load(config)
+    logs.configure(loaded.log.format, loaded.log.level)
+    return loaded
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        typer.echo(f"ingestor {version('ingestor')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    config: Config,
+    once: Annotated[bool, typer.Option("--once", help="Drain to the ends of now, commit, and exit.")] = False,
+) -> None:
+    """Ingest until SIGTERM or SIGINT.
+
+    Example: ingestor run orders.yaml
+    """
+    from ingestor.run import run as run_pipeline
+
+    loaded = _load(config)
+    rows = run_pipeline(loaded, once=once, progress=once and sys.stderr.isatty())
+    if once:
+        typer.echo(f"ingestor: done, {rows:,} rows landed", err=True)
+
+
+@app.command()
+def check(config: Config) -> None:
+    """Check the configuration, Kafka and every table, and change nothing.
+
+    Example: ingestor check orders.yaml
+    """
+    from ingestor.check import check as check_all
+
+    check_all(_load(config), typer.echo)
+
+
+@app.command()
+def offsets(
+    config: Config,
+    as_json: AsJson = False,
+    set_to: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="TOPIC:PARTITION=OFFSET|earliest|latest", help="Set where ingestion goes on."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --set: don't ask.")] = False,
+) -> None:
+    """Show per partition what is committed, what Kafka has, and the lag; or set where ingestion goes on.
+
+    Example: ingestor offsets orders.yaml --set user.events.v1:0=latest
+    """
+    from ingestor import offsets as module
+
+    loaded = _load(config)
+    if set_to:
+        module.set_offsets(loaded, set_to, confirm=lambda question: yes or typer.confirm(question, err=True))
+    else:
+        rows = module.show(loaded)
+        typer.echo(module.as_json(rows) if as_json else module.as_text(rows))
+
+
+@app.command()
+def audit(
+    config: Config,
+    as_json: AsJson = False,
+    against_kafka: Annotated[
+        bool, typer.Option("--against-kafka", help="Also compare with every record that Kafka still has.")
+    ] = False,
+) -> None:
+    """Prove each table from the outside: every offset once, every file there, every commit in its range.
+
+    Example: ingestor audit orders.yaml --against-kafka
+    """
+    from ingestor.audit_routes import audit_routes
+
+    reports = audit_routes(_load(config), against_kafka=against_kafka, watched=sys.stderr.isatty())
+    if as_json:
+        typer.echo(json.dumps({name: report.to_json() for name, report in reports.items()}))
+    for name, report in reports.items():
+        for line in () if as_json else report.lines():
+            typer.echo(f"{name}: {line}")
+    bad = [name for name, report in reports.items() if not report.ok]
+    if bad:
+        raise DataLossError(
+            f"the audit found {sum(len(reports[name].findings) for name in bad)} faults in {', '.join(bad)}",
+            hint="each finding above names where; keep the table as it is until they are understood",
+        )
+
+
+@app.command()
+def locate(config: Config, topic: str, partition: int, offset: int) -> None:
+    """Tell which table version and file hold a record, and when it was committed.
+
+    Example: ingestor locate orders.yaml user.events.v1 0 4711
+    """
+    from ingestor.locate import locate as find
+
+    loaded = _load(config)
+    route = loaded.route_of(topic)
+    if route is None:
+        raise ConfigError(f"no route takes topic {topic}", hint=f"routes: {', '.join(loaded.routes)}")
+    found = find(route.table, loaded.storage_options, TopicPartition(topic, partition), offset)
+    if found is None:
+        raise DataLossError(
+            f"{topic}:{partition} offset {offset} is not in table {route.table}",
+            hint="it may be beyond what is committed (`ingestor offsets`), aborted in Kafka, or compacted away",
+        )
+    typer.echo("\n".join(found.lines()))
+
+
+@app.command()
+def demo() -> None:
+    """Show it all on an embedded Kafka: produce, ingest, kill, restart, audit."""
+    from ingestor.demo import demo as show
+
+    show(typer.echo)
+
+
+def main() -> None:
+    """Run a command; end with its exit code, and on failure with one line that says what to do."""
+    logs.configure("console", "INFO")
+    try:
+        app()
+    except IngestorError as error:
+        _debug_traceback()
+        code = _last_line(str(error), error.exit_code)
+    except Exception as error:  # noqa: BLE001 - the last resort: nobody gets a traceback who did not ask for one
+        _debug_traceback()
+        code = _last_line(f"{type(error).__name__}: {error} — set log.level: DEBUG to see where", 1)
+    sys.exit(code)
+
+
+def _debug_traceback() -> None:
+    if logging.getLogger(logs.NAME).isEnabledFor(logging.DEBUG):
+        traceback.print_exc()
+
+
+def _last_line(text: str, code: int) -> int:
+    sys.stderr.write(f"ingestor: {' '.join(text.split())}\n")
+    return code

@@ -1,0 +1,194 @@
+"""Lands a staged file in the Delta log exactly once, by compare-and-swap on the txn actions.
+
+    refresh ─▶ are all txns what the rows were built on? ─ no ─▶ Fenced: drop everything, start from the ledger
+                     │ yes
+                     ▼
+               try to put our entry at version + 1          (delta-rs: lands there or nowhere)
+                     │ answered: landed
+                     │ anything raised: the outcome is unknown, so look at that very slot
+                     ├─ holds our commit id   ─▶ landed, only the answer was lost
+                     ├─ holds another's entry ─▶ conflict: back off, begin again from refresh
+                     └─ is empty              ─▶ back off, try the SAME slot again
+
+Why this is exactly once: put-if-absent gives every version one winner; our entry can only ever stand at the version
+right after the one whose txns were compared, so the commit is a compare-and-swap on them; hence the txns of a
+partition form one chain of adjacent ranges, each with its rows beside it in the same entry. Moving on to another slot
+while ours is empty would break it: a delayed request of ours may still fill it. The file is written once and never
+removed here: an unreferenced file costs space until VACUUM, a removed one that did land costs rows.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import backoff
+
+from ingestor.errors import Fenced, OccExhaustedError
+from ingestor.ledger import AppIds, moved
+from ingestor.retry import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from ingestor.records import TopicPartition
+    from ingestor.stager import Staged
+    from ingestor.table import Table
+
+# Log cleanup may remove entries older than the log's retention (a day at the least that anyone sets); a process that
+# was stopped that long between comparing and putting could fill a slot that was cleaned away. See `_check_fresh`.
+_STALE_AFTER_SECONDS = 600.0
+
+
+class Outcome(StrEnum):
+    """How a commit ended, as the metric names it."""
+
+    LANDED = "landed"
+    LANDED_UNANSWERED = "landed_unanswered"
+    CONFLICT = "conflict"
+    FENCED = "fenced"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A batch that is durable in the table."""
+
+    version: int
+    outcome: Outcome
+    conflicts: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Occ:
+    """A route's `occ` settings."""
+
+    max_retries: int
+    base_seconds: float
+    max_seconds: float
+
+
+class Committer:
+    """Owns one route's handle on the table. Runs on that route's storage thread only."""
+
+    def __init__(
+        self,
+        table: Table,
+        app_ids: AppIds,
+        *,
+        occ: Occ,
+        patience: Patience,
+        clock: Callable[[], float] = time.monotonic,
+        on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
+    ) -> None:
+        self._table = table
+        self._app_ids = app_ids
+        self._occ = occ
+        self._patience = patience
+        self._clock = clock
+        self._on_outcome = on_outcome
+
+    def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return the last landed offset of each partition, as the newest version of the log has it."""
+        self._patience.until_answered(self._table.refresh, doing="reading the Delta log")
+        return self._app_ids.look_up(self._table.txns, tps)
+
+    def txns(self) -> Mapping[str, int]:
+        """Return every txn of the table as of the last look, also those of others."""
+        return self._table.txns
+
+    def origin(self, tp: TopicPartition) -> str | None:
+        """Return the id of the topic that the partition's landed records came from, if the log still tells."""
+        return self._table.origins.get(self._app_ids.of(tp), {}).get(tp.topic)
+
+    def holding(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of the partitions that have rows in the table."""
+        return self._patience.until_answered(lambda: self._table.holding(tps), doing="reading the table")
+
+    def commit(self, staged: Staged, info: Mapping[str, Any]) -> Landed:
+        """Land a staged batch; raise Fenced or OccExhaustedError with nothing of it in the table."""
+        started = self._clock()
+        waits = waits_between(self._occ.base_seconds, self._occ.max_seconds)
+        for conflicts in range(self._occ.max_retries + 1):
+            self._compare(staged)
+            compared_at = self._clock()
+            outcome = self._put(staged, info)
+            self._on_outcome(outcome)
+            if outcome is not Outcome.CONFLICT:
+                slot = self._table.version + 1
+                self._check_fresh(compared_at)
+                self._patience.until_answered(lambda: self._table.settle(slot), doing="syncing the log entry")  # noqa: B023
+                return Landed(slot, outcome, conflicts, self._clock() - started)
+            self._patience.sleep(self._patience.rng.uniform(0, next(waits)))
+        self._on_outcome(Outcome.FAILED)
+        msg = f"other writers won {conflicts + 1} slots of the log in a row; nothing was lost"
+        raise OccExhaustedError(
+            msg,
+            hint="raise occ.max_retries, lengthen flush.seconds, or let fewer writers share the table; then start again",
+        )
+
+    def _compare(self, staged: Staged) -> None:
+        """Refuse a batch that was built on txns which are no longer the table's."""
+        actual = self.read(staged.expected)
+        stale = moved(staged.expected, actual)
+        if stale:
+            self._on_outcome(Outcome.FENCED)
+            shown = ", ".join(f"{tp} is at {now}, not {was}" for tp, (was, now) in sorted(stale.items())[:3])
+            raise Fenced(shown)
+
+    def _put(self, staged: Staged, info: Mapping[str, Any]) -> Outcome:
+        """Put our entry into the next slot, and find out from the log itself what became of it."""
+        slot = self._table.version + 1
+        txns = {self._app_ids.of(tp): last for tp, last in staged.last.items()}
+        marked = {**info, "commit_id": staged.commit_id}
+
+        def try_once() -> Outcome:
+            try:
+                self._table.attempt(staged.files, txns, marked)
+            except Exception:
+                # No exception tells whether the entry is there. If this look fails too, the next try is for the
+                # same slot again, so an entry of ours that did land is found then.
+                owner = self._table.slot(slot)
+                if owner is None:
+                    raise
+                return Outcome.LANDED_UNANSWERED if owner == staged.commit_id else Outcome.CONFLICT
+            return Outcome.LANDED
+
+        return self._patience.until_answered(try_once, doing="committing to the Delta log")
+
+    def _check_fresh(self, compared_at: float) -> None:
+        """Treat an overlong commit as fenced: whether or not its entry still counts, the ledger knows."""
+        if self._clock() - compared_at > _STALE_AFTER_SECONDS:
+            self._on_outcome(Outcome.FENCED)
+            msg = "the commit took so long that the log may have been cleaned up meanwhile"
+            raise Fenced(msg)
+
+
+def waits_between(base_seconds: float, max_seconds: float) -> Iterator[float]:
+    """Return exponentially growing waits, before jitter."""
+    waits = backoff.expo(factor=base_seconds, max_value=max_seconds)
+    next(waits)  # backoff's generators answer nothing to the first call
+    return waits
+
+
+def make_patience(
+    *,
+    max_retries: int,
+    base_seconds: float,
+    max_seconds: float,
+    jitter: float,
+    **world: Any,  # noqa: ANN401 - breaker, sleep, rng, on_failure: see Patience
+) -> Patience:
+    """Return the patience that a route's `retry` settings describe."""
+    return Patience(
+        waits=lambda: waits_between(base_seconds, max_seconds), max_retries=max_retries, jitter=jitter, **world
+    )
+
+
+def system_rng() -> random.Random:
+    """Return the randomness of production; tests bring their own."""
+    return random.Random()  # noqa: S311 - jitter, not secrets

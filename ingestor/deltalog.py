@@ -1,0 +1,225 @@
+"""Reads the Delta log itself: one entry at a time, and all txn actions of a snapshot in one pass.
+
+delta-rs answers what the newest snapshot holds; it can't say what one entry holds, and it looks up one txn at a time
+(27 s for 1,000 partitions on a long log). Both are needed here, and both are plain reads of small files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingestor.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+LOG_DIR = "_delta_log"
+
+
+class Files(Protocol):
+    """The files of one table, by path relative to its root."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the whole file, or None if it does not exist."""
+
+    def list(self, folder: str) -> list[str]:
+        """Return the names in a folder of the table; empty if there is no such folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFile:
+    """An `add` action: a data file that became part of the table."""
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    stats: Mapping[str, Any]
+    data_change: bool = True
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, where the statistics tell."""
+        rows = self.stats.get("numRecords")
+        return rows if isinstance(rows, int) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the log: everything that one commit did."""
+
+    version: int
+    commit_info: Mapping[str, Any] = field(default_factory=dict)
+    adds: tuple[AddedFile, ...] = ()
+    removes: tuple[str, ...] = ()
+    txns: Mapping[str, int] = field(default_factory=dict)
+    metadata: Mapping[str, Any] | None = None
+    protocol: Mapping[str, Any] | None = None
+
+    @property
+    def commit_id(self) -> str | None:
+        """Return the id under which an ingestor wrote this entry, None if another program did."""
+        value = self.commit_info.get("commit_id")
+        return value if isinstance(value, str) else None
+
+    @property
+    def origins(self) -> dict[str, Mapping[str, str]]:
+        """For each app id whose txn this entry moved: the ids of the topics that its records came from."""
+        ids = self.commit_info.get("topic_ids")
+        return dict.fromkeys(self.txns, ids) if isinstance(ids, dict) else {}
+
+
+def entry_path(version: int) -> str:
+    """Return where the log entry of a version stands."""
+    return f"{LOG_DIR}/{version:020d}.json"
+
+
+def parse_entry(version: int, text: bytes) -> Entry:
+    """Parse one log entry; refuse one that is empty or cut off, as power loss leaves it."""
+    try:
+        return _entry(version, [json.loads(line) for line in text.splitlines() if line.strip()])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"log entry {entry_path(version)} is damaged ({error})"
+        raise RefusedError(msg, hint=_DAMAGED_HINT) from error
+
+
+_DAMAGED_HINT = (
+    "if it is the newest entry, its commit was never acknowledged: remove that file and start again; "
+    "else restore it from a backup"
+)
+
+
+def _entry(version: int, actions: list[dict[str, Any]]) -> Entry:
+    if not actions:
+        raise ValueError("it is empty")
+    one: dict[str, Any] = {}
+    txns: dict[str, int] = {}
+    adds: list[AddedFile] = []
+    removes: list[str] = []
+    for action in actions:
+        for kind, body in action.items():
+            if kind == "txn":
+                txns[body["appId"]] = body["version"]
+            elif kind == "add":
+                adds.append(_added(body))
+            elif kind == "remove":
+                removes.append(body["path"])
+            else:
+                one[kind] = body
+    return Entry(
+        version=version,
+        commit_info=one.get("commitInfo", {}),
+        adds=tuple(adds),
+        removes=tuple(removes),
+        txns=txns,
+        metadata=one.get("metaData"),
+        protocol=one.get("protocol"),
+    )
+
+
+def _added(body: Mapping[str, Any]) -> AddedFile:
+    return AddedFile(
+        path=body["path"],
+        size=body["size"],
+        partition_values=body.get("partitionValues") or {},
+        stats=json.loads(body.get("stats") or "{}"),
+        data_change=body.get("dataChange", True),
+    )
+
+
+def read_entry(files: Files, version: int) -> Entry | None:
+    """Return the entry of a version, or None if the log has none."""
+    text = files.read(entry_path(version))
+    return None if text is None else parse_entry(version, text)
+
+
+def entries(files: Files, first: int, last: int) -> Iterator[Entry]:
+    """Yield the entries of a range of versions; raise LookupError at one that is gone."""
+    for version in range(first, last + 1):
+        entry = read_entry(files, version)
+        if entry is None:
+            raise LookupError(entry_path(version))
+        yield entry
+
+
+def latest_origins(files: Files, version: int, *, look_back: int = 100) -> dict[str, Mapping[str, str]]:
+    """Return the origins that the newest entries tell; an app id that did not move lately is left out."""
+    found: dict[str, Mapping[str, str]] = {}
+    for older in range(version, max(-1, version - look_back), -1):
+        entry = read_entry(files, older)
+        if entry is None:
+            break
+        found = entry.origins | found
+    return found
+
+
+def txns_at(files: Files, version: int) -> dict[str, int]:
+    """Return every txn of the snapshot at a version: those of the last checkpoint, then the entries after it."""
+    for checkpoint, paths in _checkpoints(files, version):
+        try:
+            found = _checkpoint_txns(files, paths)
+        except (pa.ArrowException, LookupError, OSError):
+            continue  # a damaged or half-removed checkpoint: an older one, or the log from its start, will do
+        return _replay(files, found, checkpoint + 1, version)
+    return _replay(files, {}, 0, version)
+
+
+def _replay(files: Files, txns: dict[str, int], first: int, last: int) -> dict[str, int]:
+    try:
+        for entry in entries(files, first, last):
+            txns.update(entry.txns)
+    except LookupError as gone:
+        msg = f"the log can't be read up to version {last}: {gone.args[0]} is missing"
+        raise RefusedError(msg, hint="restore the file; without it nobody can tell where ingestion ended") from gone
+    return txns
+
+
+def _checkpoints(files: Files, version: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the checkpoints at or before a version, newest first: the hint file's, then what a listing shows."""
+    hinted = None
+    try:
+        hint = json.loads(files.read(f"{LOG_DIR}/_last_checkpoint") or b"{}")
+        hinted = hint.get("version")
+        if isinstance(hinted, int) and hinted <= version:
+            yield hinted, _checkpoint_paths(hinted, hint.get("parts"))
+    except ValueError:
+        pass  # a torn hint file: the listing knows better
+    if hinted is None and files.read(entry_path(0)) is not None:
+        return  # never checkpointed: no need to list a log that may be long
+    present = set(files.list(LOG_DIR))
+    for found, parts in sorted(filter(None, map(_checkpoint_name, present)), key=lambda key: key[0], reverse=True):
+        paths = _checkpoint_paths(found, parts)
+        if found <= version and present.issuperset(path.removeprefix(f"{LOG_DIR}/") for path in paths):
+            yield found, paths
+
+
+def _checkpoint_name(name: str) -> tuple[int, int | None] | None:
+    """Return version and number of parts (None: one file) of a checkpoint file's name, None for any other name."""
+    match = re.fullmatch(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet", name)
+    return None if match is None else (int(match[1]), None if match[2] is None else int(match[2]))
+
+
+def _checkpoint_paths(version: int, parts: int | None) -> list[str]:
+    if parts is None:
+        return [f"{LOG_DIR}/{version:020d}.checkpoint.parquet"]
+    return [f"{LOG_DIR}/{version:020d}.checkpoint.{n:010d}.{parts:010d}.parquet" for n in range(1, parts + 1)]
+
+
+def _checkpoint_txns(files: Files, paths: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for path in paths:
+        data = files.read(path)
+        if data is None:
+            raise LookupError(path)
+        parquet = pq.ParquetFile(pa.BufferReader(data))
+        if "txn" not in parquet.schema_arrow.names:
+            continue
+        for row in parquet.read(columns=["txn.appId", "txn.version"]).column("txn").drop_null().to_pylist():
+            if row["appId"] is not None:
+                found[row["appId"]] = row["version"]
+    return found

@@ -1,0 +1,245 @@
+"""The read-only HTTP server for probes, Prometheus and people: a daemon thread beside the pipeline.
+
+It only asks: `State` answers from what the pipeline keeps anyway. Whatever fails in here ends in a 500 for the one who
+asked, never in the process; and no number of slow clients takes more than a few threads.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from prometheus_client.exposition import choose_encoder
+
+from ingestor import logs
+from ingestor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+_CLIENTS_MAX = 32
+_CLIENT_SECONDS = 10.0
+_STOP_POLL_SECONDS = 0.1
+_REPEAT_SECONDS = 60.0
+_TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+
+
+class State(Protocol):
+    """What the server asks the process. Called from the server's threads: quick, and without side effects."""
+
+    def live(self) -> bool:
+        """Tell whether the loop moves."""
+
+    def readiness(self) -> list[str]:
+        """Return why the process is not ready; nothing if it is."""
+
+    def status(self) -> Mapping[str, Any]:
+        """Return what `/api/status` shows, as plain values."""
+
+    def components(self) -> Mapping[str, str | None]:
+        """Return what is wrong with each part (kafka, storage, breaker, dead_letters); None if nothing is."""
+
+
+class Answer(NamedTuple):
+    """A whole response."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+class HttpServer:
+    """Listens from its making on, so that a port in use is found before anything else starts; answers once started."""
+
+    def __init__(self, host: str, port: int, state: State, registry: CollectorRegistry) -> None:
+        self._pages = _Pages(state, registry)
+        try:
+            self._server = _Server(host, port, self._pages)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            message = f"http: can't listen on {host}:{port}: {reason}"
+            raise ConfigError(message, hint="choose another http.port (0: any free one), or http: null") from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": _STOP_POLL_SECONDS},
+            name="http",
+            daemon=True,
+        )
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, also where the settings left the choice open."""
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """The address to open in a browser."""
+        host = str(self._server.server_address[0])
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+        logs.get().info("http server listens", url=self.url)
+
+    def stop(self) -> None:
+        """Close the port; answers under way may be cut off."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+class _Pages:
+    """What stands under each path."""
+
+    def __init__(self, state: State, registry: CollectorRegistry) -> None:
+        self._state = state
+        self._registry = registry
+        self._throttle = logs.Throttle(_REPEAT_SECONDS)
+        self._by_path: dict[str, Callable[[str], Answer]] = {
+            "/": self._index,
+            "/livez": self._live,
+            "/readyz": self._ready,
+            "/metrics": self._prometheus,
+            "/api/status": self._status,
+            "/actuator/health": self._health,
+            "/actuator/metrics": self._metrics,
+            "/actuator/prometheus": self._prometheus,
+        }
+
+    def answer(self, path: str, accept: str) -> Answer:
+        """Return the answer to a GET; an error in it becomes a 500."""
+        page = self._by_path.get(path.rstrip("/") or "/")
+        if page is None:
+            return _text(HTTPStatus.NOT_FOUND, "not found; / lists what is here")
+        try:
+            return page(accept)
+        except Exception as error:  # noqa: BLE001 - one question must not harm the process
+            if self._throttle.allow(type(error).__name__) is not None:
+                logs.get().warning("http answer failed", path=path, exc_info=error)
+            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "failed; the log says why")
+
+    def _index(self, _accept: str) -> Answer:
+        return _text(HTTPStatus.OK, "\n".join(["ingestor", *(path for path in self._by_path if path != "/")]))
+
+    def _live(self, _accept: str) -> Answer:
+        if self._state.live():
+            return _text(HTTPStatus.OK, "live")
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, "the loop does not move")
+
+    def _ready(self, _accept: str) -> Answer:
+        reasons = self._state.readiness()
+        if not reasons:
+            return _text(HTTPStatus.OK, "ready")
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(["not ready", *reasons]))
+
+    def _status(self, _accept: str) -> Answer:
+        return _json(HTTPStatus.OK, self._state.status())
+
+    def _health(self, _accept: str) -> Answer:
+        parts = self._state.components()
+        up = not any(parts.values())
+        components = {
+            name: {"status": "DOWN", "details": {"reason": wrong}} if wrong else {"status": "UP"}
+            for name, wrong in parts.items()
+        }
+        status = HTTPStatus.OK if up else HTTPStatus.SERVICE_UNAVAILABLE
+        return _json(status, {"status": "UP" if up else "DOWN", "components": components})
+
+    def _prometheus(self, accept: str) -> Answer:
+        encode, content_type = choose_encoder(accept)
+        return Answer(HTTPStatus.OK, content_type, encode(self._registry))
+
+    def _metrics(self, _accept: str) -> Answer:
+        """Show the samples of `/metrics` as JSON, by name."""
+        metrics: dict[str, list[dict[str, Any]]] = {}
+        for family in self._registry.collect():
+            for sample in family.samples:
+                metrics.setdefault(sample.name, []).append({"tags": sample.labels, "value": sample.value})
+        return _json(HTTPStatus.OK, {"names": sorted(metrics), "metrics": metrics})
+
+
+def _text(status: HTTPStatus, text: str) -> Answer:
+    return Answer(status, _TEXT, f"{text}\n".encode())
+
+
+def _json(status: HTTPStatus, value: object) -> Answer:
+    return Answer(status, _JSON, json.dumps(value, default=str).encode())
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = _CLIENTS_MAX
+
+    def __init__(self, host: str, port: int, pages: _Pages) -> None:
+        self._slots = threading.BoundedSemaphore(_CLIENTS_MAX)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), partial(_Handler, pages))
+
+    def server_bind(self) -> None:
+        """Bind without looking up the host's name, which can take half a minute."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in socketserver
+        if self._slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
+        """Say nothing: a client that hangs up is no event."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version = "ingestor"
+    sys_version = ""
+    timeout = _CLIENT_SECONDS
+
+    def __init__(self, pages: _Pages, *args: Any) -> None:  # noqa: ANN401 - as in socketserver
+        self._pages = pages
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        self._send(self._pages.answer(urlsplit(self.path).path, self.headers.get("Accept", "")))
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        """Refuse every other method: nothing can be changed through here."""
+        if name.startswith("do_"):
+            return partial(self._send, _text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"))
+        raise AttributeError(name)
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - as in http.server
+        """Say nothing: probes come every few seconds."""

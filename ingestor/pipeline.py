@@ -1,0 +1,378 @@
+"""The loop that leads records from Kafka to the log: poll, accept, look, place, hold back. All branching is here.
+
+One thread polls; it never waits for storage longer than a moment, except in a rebalance, where the group waits for us
+and a deadline bounds it. Each route has a lane; a lane's partitions are in one of three states:
+
+    pending ──placed──▶ reading ──Kafka has not got the position any more──▶ adrift ──all landed──▶ pending
+       ▲                   │
+       └── dropped: fenced, file lost, or read along with a partition that was taken away
+
+Only a reading partition has a position; records of all others are strangers to the lane, and are not taken.
+"""
+
+from __future__ import annotations
+
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ingestor.breaker import Breaker, BreakerState
+from ingestor.deadline import Deadline
+from ingestor.errors import IngestorError, Unavailable
+from ingestor.policy import FlushReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from concurrent.futures import Future
+
+    from ingestor.buffer import Selection
+    from ingestor.lane import Flushed, Lane, Progress
+    from ingestor.placement import Placed, Placer
+    from ingestor.records import TopicPartition
+    from ingestor.source import Polled, Source
+    from ingestor.stager import Budget
+    from ingestor.worker import Worker
+
+_POLL_SECONDS = 0.1
+_POLL_BYTES = 4 << 20  # enough to make the cost of a batch vanish, small enough to bound what one poll can bring
+_POLL_RECORDS = 10_000
+_PLACE_AGAIN_SECONDS = 1.0
+_LANDING_SECONDS = 0.05  # most commits land within so long: better to wait than to outgrow the flush limits
+_BLOCKED_SECONDS = 0.3  # a lane that can't seal for so long is paused
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long the pipeline waits; derived from Kafka's own time-outs."""
+
+    revoke_seconds: float  # to land what a revocation takes away
+    place_seconds: float  # for the ledger during an assignment; what is not placed by then is placed later
+    stop_seconds: float = 8.0
+
+
+class Watcher(Protocol):
+    """Who is told what happens: logs and metrics. Called per poll, per flush and per rebalance, never per record."""
+
+    def accepted(self, route: str, selection: Selection) -> None:
+        """Records were taken in."""
+
+    def flushed(self, route: str, flushed: Flushed) -> None:
+        """A batch landed."""
+
+    def started_over(self, route: str, progress: Progress) -> None:
+        """What was in hand was dropped."""
+
+    def rebalanced(self, event: str, tps: Collection[TopicPartition]) -> None:
+        """Partitions came or went."""
+
+    def placed(self, route: str, placed: Placed) -> None:
+        """Partitions got their positions."""
+
+    def ended(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Partitions were read to their end."""
+
+    def waiting(self, why: str) -> None:
+        """Nothing may come for the moment."""
+
+    def held_back(self, route: str, *, paused: bool, why: str) -> None:
+        """A route was paused, or goes on."""
+
+
+@dataclass(slots=True)
+class Route:
+    """A route at work: its lane, and how its partitions get their places."""
+
+    lane: Lane
+    placer: Placer
+    store: Worker
+    breaker: Breaker
+    pending: set[TopicPartition] = field(default_factory=set)
+    adrift: set[TopicPartition] = field(default_factory=set)
+    placing: Future[Placed] | None = None
+    placing_tps: frozenset[TopicPartition] = frozenset()
+    place_at: float = 0.0
+    blocked_since: float | None = None
+    paused: bool = False
+
+    def forget(self, tps: Collection[TopicPartition]) -> None:
+        """Take partitions out of every state but reading."""
+        self.pending.difference_update(tps)
+        self.adrift.difference_update(tps)
+
+
+class Pipeline:
+    """Leads the routes of one process. Everything here runs on the thread that polls."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        source: Source,
+        *,
+        route_of: Callable[[str], str],
+        budget: Budget,
+        times: Times,
+        watcher: Watcher,
+        clock: Callable[[], float],
+        poll_records: int = _POLL_RECORDS,
+    ) -> None:
+        self._routes = dict(routes)
+        self._source = source
+        self._route_of = route_of
+        self._budget = budget
+        self._times = times
+        self._watcher = watcher
+        self._clock = clock
+        self._poll_records_max = poll_records
+        self._poll_records = min(500, poll_records)  # until the size of a record is known
+        self._assigned: set[TopicPartition] = set()
+        self._ends: dict[TopicPartition, int] = {}
+        self._stopping = False
+        self._failure: BaseException | None = None
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Ask the loop to end; safe to call from a signal handler."""
+        self._stopping = True
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours now."""
+        return frozenset(self._assigned)
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Ingest until stopped, or until a condition holds that is asked after every step; then land what is left."""
+        self._source.subscribe(self)
+        while not self._stopping and not until():
+            self.step(_POLL_SECONDS)
+        self.finish()
+
+    def step(self, timeout: float) -> None:
+        """Poll once, and move everything on that can move."""
+        polled = self._source.poll(self._poll_records, timeout)
+        if self._failure is not None:
+            raise self._failure
+        self._take(polled)
+        for route in self._routes.values():
+            self._handle(route, route.lane.look())
+            self._move_adrift(route)
+            self._place_pending(route)
+        self._hold_back()
+
+    def finish(self) -> None:
+        """Land what is in hand while there is time, and leave the group."""
+        deadline = Deadline(self._times.stop_seconds, self._clock)
+        self._land(self._routes.values(), FlushReason.STOP, deadline)
+        unfinished = [route.lane.name for route in self._routes.values() if not route.lane.idle]
+        self.abandon()
+        if unfinished:
+            msg = f"storage did not answer in time, so the last records of {', '.join(unfinished)} are not in the table"
+            raise IngestorError(msg, hint="nothing is lost: they are read again at the next start")
+
+    def abandon(self) -> None:
+        """Leave the group without landing anything more: after a failure."""
+        self._failure = self._failure or IngestorError("stopping", hint="")
+        self._source.close()
+
+    def remaining(self, ends: Mapping[TopicPartition, int]) -> int:
+        """Return how many offsets are left up to given positions, over the partitions that are ours."""
+        return sum(max(0, ends.get(tp, 0) - max(0, self._at(tp))) for tp in self._assigned)
+
+    def reached(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Tell whether every partition that is ours has been read up to a given position."""
+        return bool(self._assigned) and all(self._at(tp) >= ends.get(tp, 0) for tp in self._assigned)
+
+    def _at(self, tp: TopicPartition) -> int:
+        position = self._routes[self._route_of(tp.topic)].lane.positions.get(tp)
+        return -1 if position is None else max(position, self._ends.get(tp, 0))
+
+    def _take(self, polled: Polled) -> None:
+        rows = size = 0
+        for name, columns in polled.columns.items():
+            selection = self._routes[name].lane.accept(columns)
+            self._watcher.accepted(name, selection)
+            if selection.batch is not None:
+                rows += selection.batch.records.num_rows
+                size += selection.batch.records.nbytes
+        if rows:
+            self._poll_records = max(1, min(self._poll_records_max, _POLL_BYTES * rows // max(1, size)))
+        self._ends.update(polled.ends)
+        if polled.ends:
+            self._watcher.ended(polled.ends)
+        for why in polled.waits:
+            self._watcher.waiting(why)
+        for tp in polled.lost_positions & self._assigned:
+            route = self._routes[self._route_of(tp.topic)]
+            if tp in route.lane.positions:
+                route.adrift.add(tp)
+                self._source.pause([tp])
+
+    def _handle(self, route: Route, progress: Progress) -> None:
+        """Act on what a look at a lane brought to light."""
+        for flushed in progress.flushed:
+            self._watcher.flushed(route.lane.name, flushed)
+            ours = self._assigned & flushed.staged.last.keys()
+            self._source.acknowledge({tp: flushed.staged.last[tp] + 1 for tp in ours})
+        if progress.to_place:
+            self._watcher.started_over(route.lane.name, progress)
+            self._start_again(route, progress.to_place)
+            if progress.unavailable:
+                route.place_at = self._clock() + _PLACE_AGAIN_SECONDS
+
+    def _start_again(self, route: Route, tps: Collection[TopicPartition]) -> None:
+        again = self._assigned & set(tps)
+        self._source.pause(again)
+        route.adrift.difference_update(again)
+        route.pending |= again
+
+    def _move_adrift(self, route: Route) -> None:
+        """Place partitions again whose position Kafka has lost, once all that was read before is in the table."""
+        if not route.adrift:
+            return
+        if not route.lane.idle:
+            if not route.lane.landing:
+                route.lane.seal(FlushReason.ADRIFT)
+            return
+        adrift = set(route.adrift)
+        route.lane.drop(adrift)
+        self._start_again(route, adrift)
+
+    # --- placing ----------------------------------------------------------------------------------------------------
+
+    def _place_pending(self, route: Route) -> None:
+        """Ask for the places of pending partitions, and let those be read whose places are known."""
+        if route.placing is None:
+            if route.pending and self._clock() >= route.place_at:
+                self._ask(route)
+            return
+        placed = self._answer(route)
+        if placed is not None:
+            starts = self._enter(route, placed, route.pending)
+            kept = {
+                tp: at for each in self._routes.values() for tp, at in each.lane.positions.items() if tp not in starts
+            }
+            self._source.reposition(starts, kept)
+
+    def _ask(self, route: Route) -> None:
+        tps = route.placing_tps = frozenset(route.pending)
+        route.placing = route.store.submit(lambda: route.placer.place(tps))
+
+    def _answer(self, route: Route) -> Placed | None:
+        if route.placing is None or not route.placing.done():
+            return None
+        answer, route.placing = route.placing, None
+        error = answer.exception()
+        if error is None:
+            return answer.result()
+        if not isinstance(error, Unavailable):
+            raise error
+        self._watcher.waiting(str(error))
+        route.place_at = self._clock() + _PLACE_AGAIN_SECONDS
+        return None
+
+    def _enter(self, route: Route, placed: Placed, wanted: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Give partitions their positions; return from where to fetch them."""
+        starts = {}
+        for tp, placement in placed.placements.items():
+            if tp in route.pending and tp in wanted:
+                route.lane.place(tp, txn=placed.txns[tp], position=placement.position, gap=placement.gap)
+                starts[tp] = placement.fetch_from
+                self._ends.pop(tp, None)
+        route.pending.difference_update(starts)
+        route.lane.topic_ids.update(placed.topic_ids)
+        self._watcher.placed(route.lane.name, placed)
+        return starts
+
+    # --- rebalances: called by the source from inside poll ----------------------------------------------------------
+
+    def on_assigned(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Place new partitions by the ledger; what can't be placed in time stays paused and is placed later."""
+        self._watcher.rebalanced("assigned", tps)
+        starts: dict[TopicPartition, int] = {}
+        if self._failure is not None:
+            return starts
+        try:
+            grouped = list(self._by_route(tps))
+            self._assigned.update(tps)
+            for route, wanted in grouped:
+                route.pending |= wanted
+                if route.placing is None:
+                    self._ask(route)
+            deadline = Deadline(self._times.place_seconds, self._clock)
+            for route, wanted in grouped:
+                if route.placing is not None and wanted <= route.placing_tps:
+                    futures.wait([route.placing], timeout=deadline.left())
+                    placed = self._answer(route)
+                    starts |= {} if placed is None else self._enter(route, placed, wanted)
+        except BaseException as error:  # noqa: BLE001 - raised after the poll, where nothing of librdkafka is in between
+            self._failure = error
+        return starts
+
+    def on_revoked(self, tps: Collection[TopicPartition]) -> None:
+        """Land what the partitions have in hand, as far as the deadline lets us; then forget them."""
+        self._watcher.rebalanced("revoked", tps)
+        if self._failure is None:
+            try:
+                deadline = Deadline(self._times.revoke_seconds, self._clock)
+                holding = [route for route, gone in self._by_route(self._assigned & set(tps)) if route.lane.holds(gone)]
+                self._land(holding, FlushReason.REVOKED, deadline)
+            except BaseException as error:  # noqa: BLE001 - raised after the poll
+                self._failure = error
+        self._let_go(tps)
+
+    def on_lost(self, tps: Collection[TopicPartition]) -> None:
+        """Forget partitions that somebody else may own already; what of theirs is not landing is thrown away."""
+        self._watcher.rebalanced("lost", tps)
+        self._let_go(tps)
+
+    def _let_go(self, tps: Collection[TopicPartition]) -> None:
+        ours = self._assigned & set(tps)
+        self._assigned -= ours
+        for route, gone in self._by_route(ours):
+            again = route.lane.drop(gone)
+            route.forget(gone)
+            self._start_again(route, again)
+        for tp in tps:
+            self._ends.pop(tp, None)
+
+    def _land(self, routes: Collection[Route], reason: FlushReason, deadline: Deadline) -> None:
+        for route in routes:  # all at once: each lane has its own workers
+            if not route.lane.landing:
+                route.lane.seal(reason)
+        for route in routes:
+            self._handle(route, route.lane.flush(reason, deadline.left))
+
+    def _by_route(self, tps: Collection[TopicPartition]) -> Iterator[tuple[Route, set[TopicPartition]]]:
+        by_route: dict[str, set[TopicPartition]] = {}
+        for tp in tps:
+            by_route.setdefault(self._route_of(tp.topic), set()).add(tp)
+        for name, wanted in by_route.items():
+            yield self._routes[name], wanted
+
+    # --- back-pressure ----------------------------------------------------------------------------------------------
+
+    def _hold_back(self) -> None:
+        """Pause what can't be taken in: a lane whose store does not keep up, and all of them when memory is full."""
+        full = self._budget.exhausted and not self._budget.wait(_POLL_SECONDS)
+        landing = [done for route in self._routes.values() if (done := route.lane.blocking) is not None]
+        if landing:
+            futures.wait(landing, timeout=_LANDING_SECONDS, return_when=futures.FIRST_COMPLETED)
+        now = self._clock()
+        for route in self._routes.values():
+            if route.lane.blocking is None:
+                route.blocked_since = None
+            elif route.blocked_since is None:
+                route.blocked_since = now
+            slow = route.blocked_since is not None and now - route.blocked_since > _BLOCKED_SECONDS
+            open_ = route.breaker.state is not BreakerState.CLOSED
+            drained = self._budget.used < self._budget.limit // 2
+            hold = slow or open_ or full or (route.paused and not drained)
+            if hold != route.paused:
+                route.paused = hold
+                why = "breaker open" if open_ else "table is slow" if slow else "memory is full"
+                self._watcher.held_back(route.lane.name, paused=hold, why=why)
+            reading = [tp for tp in route.lane.positions if tp not in route.adrift]
+            if hold:
+                self._source.pause(reading)
+            else:
+                self._source.resume(reading)

@@ -1,0 +1,128 @@
+"""`ingestor run`: until a signal, or with `--once` until the ends that Kafka has at the start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ingestor import logs
+from ingestor.assembly import Assembly, Interrupted, matching
+from ingestor.errors import ConfigError, RefusedError, Unavailable
+from ingestor.metrics import Metrics
+from ingestor.records import TopicPartition
+from ingestor.retry import Stopped
+from ingestor.watch import Watch
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from ingestor.pipeline import Pipeline
+    from ingestor.settings import Settings
+
+ONCE_PATIENCE_SECONDS = 30.0
+_ONCE_IDLE_SECONDS = 10.0  # a group whose other members own every partition leaves us nothing to drain
+_ASK_AGAIN_SECONDS = 0.5
+
+
+def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
+    """Ingest; return how many rows landed."""
+    watch = Watch(Metrics())
+    assembly = Assembly(settings, watch)
+    pipeline: Pipeline | None = None
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        if assembly.stopping:
+            sys.stderr.write("ingestor: stopped at once; what was not committed is read again at the next start\n")
+            sys.stderr.flush()
+            os._exit(1)
+        assembly.stopping = True
+        if pipeline is not None:
+            pipeline.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    log = logs.get()
+    try:
+        ends = _wait_for_topics(settings, assembly, watch, once=once)
+        pipeline = assembly.pipeline(patience_seconds=ONCE_PATIENCE_SECONDS if once else None)
+        if assembly.stopping:
+            pipeline.stop()
+        log.info("started", routes=len(settings.routes), once=once)
+        if once:
+            pipeline.run(_drained(pipeline, ends, watch, show=progress))
+        else:
+            pipeline.run()
+    except (Interrupted, Stopped):
+        pass
+    except BaseException:
+        assembly.ending.begin()
+        if pipeline is not None:
+            pipeline.abandon()
+        raise
+    assembly.ending.begin()
+    log.info("stopped", rows=watch.rows_landed)
+    return watch.rows_landed
+
+
+def _wait_for_topics(settings: Settings, assembly: Assembly, watch: Watch, *, once: bool) -> dict[TopicPartition, int]:
+    """Wait until Kafka answers, with `once` also for every named topic; return the ends to drain to."""
+    deadline = time.monotonic() + ONCE_PATIENCE_SECONDS
+    while not assembly.stopping:
+        over = once and time.monotonic() > deadline
+        try:
+            existing = assembly.broker.topics()
+            missing = [t for r in settings.routes.values() for t in matching(r, existing) if t not in existing]
+            if not missing or not once:
+                for topic in missing:
+                    watch.waiting(f"topic {topic} does not exist yet")
+                return _ends(settings, assembly, existing) if once else {}
+            watch.waiting(f"topic {missing[0]} does not exist yet")
+            if over:
+                msg = f"topic {missing[0]} does not exist"
+                raise ConfigError(msg, hint="create it, or correct the route's topics")
+        except Unavailable as error:
+            if over:
+                msg = f"Kafka at {settings.kafka['bootstrap.servers']} does not answer ({error})"
+                raise RefusedError(msg, hint="start the broker, or correct kafka.bootstrap.servers") from error
+            watch.waiting(f"Kafka does not answer: {error}")
+        time.sleep(_ASK_AGAIN_SECONDS)
+    raise Interrupted
+
+
+def _ends(settings: Settings, assembly: Assembly, existing: dict[str, int]) -> dict[TopicPartition, int]:
+    tps = [
+        TopicPartition(topic, number)
+        for route in settings.routes.values()
+        for topic in matching(route, existing)
+        for number in range(existing[topic])
+    ]
+    return {tp: marks.stable for tp, marks in assembly.broker.watermarks(tps).items()}
+
+
+class _drained:  # noqa: N801 - used as a condition, not as a thing
+    """Tells after every step whether everything that was there at the start is in hand."""
+
+    def __init__(self, pipeline: Pipeline, ends: dict[TopicPartition, int], watch: Watch, *, show: bool) -> None:
+        self._pipeline = pipeline
+        self._ends = ends
+        self._watch = watch
+        self._show = show
+        self._idle_since = time.monotonic()
+        self._shown_at = 0.0
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if self._pipeline.assigned:
+            self._idle_since = now
+        if self._show and now - self._shown_at > _ASK_AGAIN_SECONDS:
+            self._shown_at = now
+            left = self._pipeline.remaining(self._ends)
+            sys.stderr.write(f"\r{self._watch.rows_landed:,} rows in the table, {left:,} offsets to read   ")
+            sys.stderr.flush()
+        done = self._pipeline.reached(self._ends) or now - self._idle_since > _ONCE_IDLE_SECONDS
+        if done and self._show:
+            sys.stderr.write("\n")
+        return done

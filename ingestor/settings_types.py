@@ -1,0 +1,193 @@
+"""The kinds of value that a configuration may hold; each says how to write what it refuses.
+
+A validator raises `refuse(what, hint)`; `settings_errors` puts file, key and value in front.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+import warnings
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+)
+from pydantic_core import PydanticCustomError
+
+_NUMBER_CHARS_MAX = 40  # longer text is no number anyone means, and ByteSize overflows on it
+MIB = 1024 * 1024
+_WEEK_SECONDS = 7 * 86_400
+TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_ROUTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# Where Python's regex and librdkafka's (POSIX) differ: (?…), \d, lazy repeats, [[:digit:]].
+_AMBIGUOUS = re.compile(r"\(\?|\\[A-Za-z0-9]|[*+?}][?+]|\[\^?\[")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_DURATION = re.compile(r"(\d{1,9})\s*(s|m|h|d)")
+_DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, and closed to keys that nobody reads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def refuse(what: str, hint: str) -> PydanticCustomError:
+    """Return the error of a validator: what is wrong with the value, and how to mend it."""
+    return PydanticCustomError("refused", "{what}", {"what": what, "hint": hint})
+
+
+def _number(value: object) -> object:
+    """Let text through (the environment has nothing else), but not YAML's true and false."""
+    if isinstance(value, bool) or (isinstance(value, str) and len(value) > _NUMBER_CHARS_MAX):
+        raise refuse("is not a number", "write a plain number")
+    return value
+
+
+def _size(value: object) -> object:
+    """Leave to ByteSize what it copes with; it breaks on lists and on endless digits."""
+    short = isinstance(value, str) and len(value) <= _NUMBER_CHARS_MAX
+    if isinstance(value, bool) or not (short or isinstance(value, int)):
+        raise refuse("is not a size", "write bytes with a unit, such as 128MiB")
+    return value
+
+
+def _instant(value: object) -> object:
+    """Take `earliest`, `latest`, or a moment; the moment in UTC."""
+    if value in ("earliest", "latest"):
+        return value
+    hint = "write earliest, latest, or a time with its zone, such as 2026-01-31T00:00:00Z"
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if isinstance(moment, datetime) and moment.tzinfo is not None:
+            moment = moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise refuse("is no time", hint) from None
+    if not isinstance(moment, date):
+        raise refuse("is no time", hint)
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise refuse("has no time zone", hint)
+    if moment.timestamp() < 0:
+        raise refuse("lies before 1970, where Kafka has no timestamps", hint)
+    return moment
+
+
+def duration(text: str) -> timedelta:
+    """Return the time that `24h`, `15m`, `90s` or `7d` means; ValueError for anything else."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
+
+
+def _duration(value: object) -> object:
+    try:
+        if isinstance(value, str) and (parsed := duration(value)) > timedelta(0):
+            return parsed
+    except (ValueError, OverflowError):
+        pass
+    raise refuse("is no duration", "write a number with a unit: 90s, 15m, 24h or 7d")
+
+
+def place(text: str, info: ValidationInfo) -> str:
+    """Return a URL without its last slash, or the absolute path that `text` means.
+
+    Symbolic links stay: where a mounted configuration really lies changes with every update of it.
+    """
+    if not text.strip() or not text.isprintable():
+        raise refuse("is no path", "write a path or a URL such as s3://bucket/folder")
+    if "://" in text:
+        return _url(text)
+    if _SCHEME.match(text):
+        raise refuse("is neither a path nor a URL", "a URL has two slashes after its colon")
+    if text.startswith("~"):
+        raise refuse("starts with ~, which only a shell understands", "use ${HOME} instead")
+    context: dict[str, Any] = info.context or {}
+    folder: Path = context.get("folder", Path())
+    return os.path.normpath(folder.absolute() / text)
+
+
+def _url(text: str) -> str:
+    hint = "write a URL such as s3://bucket/folder"
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        raise refuse("is no URL", hint) from None
+    if url.scheme == "memory":
+        raise refuse("ends with the process", "choose a place that lasts")
+    if url.scheme == "file":
+        if url.netloc not in ("", "localhost") or not url.path:
+            raise refuse("names no local file", "write an absolute path, or file:///path")
+        return os.path.normpath(unquote(url.path))
+    if not url.netloc:
+        raise refuse("names no bucket", hint)
+    return text.rstrip("/")
+
+
+def _text(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise refuse("is empty or not printable", "write some text, without line breaks")
+    return value
+
+
+def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(values)) != len(values):
+        raise refuse("names something twice", "name each only once")
+    return values
+
+
+def _topics(topics: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse topics that Kafka can't have, and a regex that is not alone or not understood."""
+    for topic in topics:
+        if topic.startswith("^"):
+            _check_regex(topic, alone=len(topics) == 1)
+        elif not TOPIC.fullmatch(topic) or topic in (".", ".."):
+            hint = "use letters, digits, dots, _ and - (at most 249), or one regex: ^…"
+            raise refuse("holds a name that no Kafka topic can have", hint)
+    return topics
+
+
+def _check_regex(pattern: str, *, alone: bool) -> None:
+    if not alone:
+        raise refuse("mixes a regex with other topics", "write one regex alone, or names only")
+    if _AMBIGUOUS.search(pattern):
+        hint = "use [0-9] for \\d, plain groups, and greedy repeats"
+        raise refuse("has a construct that librdkafka reads differently", hint)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a set that a later Python will read differently
+            re.compile(pattern)
+    except (re.error, Warning, RecursionError, OverflowError):
+        raise refuse("is no valid regex", "correct the regex, or name the topics") from None
+
+
+def _route_name(name: str) -> str:
+    """Refuse a route name that would not do as a metric label, a file name and an argument."""
+    if not _ROUTE_NAME.fullmatch(name):
+        raise refuse("is no route name", "name routes with letters, digits, dots, _ and -")
+    return name
+
+
+Number = BeforeValidator(_number)
+Count = Annotated[int, Field(ge=1, lt=2**63), Number]
+Retries = Annotated[int, Field(ge=0, lt=2**31), Number]
+Seconds = Annotated[float, Field(gt=0, le=_WEEK_SECONDS), Number]
+Size = Annotated[ByteSize, Field(gt=0, lt=2**60), BeforeValidator(_size)]
+Start = Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_instant)]
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Text = Annotated[str, AfterValidator(_text)]
+Place = Annotated[str, AfterValidator(place)]
+Names = Annotated[tuple[Text, ...], AfterValidator(_distinct)]
+Distinct = AfterValidator(_distinct)
+Topics = Annotated[Names, Field(min_length=1), AfterValidator(_topics)]
+RouteName = Annotated[str, AfterValidator(_route_name)]

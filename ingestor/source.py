@@ -1,0 +1,328 @@
+"""The consumer group member: polls in big batches, hands out columns, places partitions where the ledger says.
+
+librdkafka serves rebalance callbacks from inside `poll`, and may return records from before such a callback together
+with later ones. Records of a partition that was placed during the very poll that returns them can therefore be of its
+previous life, beyond records that were dropped with it: they are discarded, and the partition is placed once more
+outside any callback, where librdkafka's own versioning keeps old records away. Positions are only ever given with an
+assignment; `seek` races with fetches that are under way.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from ingestor.broker import asking, bad_client_config, kafka_failure
+from ingestor.errors import IngestorError
+from ingestor.records import Columns, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+# What the guarantee needs of librdkafka; settings refuses other values of these keys.
+OURS = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",
+    "enable.partition.eof": "true",
+    "isolation.level": "read_committed",
+}
+# What is better here than librdkafka's defaults, unless the user says otherwise.
+_BETTER = {
+    "check.crcs": "true",
+    "topic.metadata.refresh.interval.ms": "30000",
+    "fetch.error.backoff.ms": "100",
+    "client.id": "ingestor",
+    "socket.keepalive.enable": "true",
+}
+_POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+_CREATE_TIME, _LOG_APPEND_TIME = 1, 2
+
+
+class Listener(Protocol):
+    """Who decides on a rebalance; called from inside `poll`."""
+
+    def on_assigned(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return from where to fetch; a partition that is left out is assigned but stays paused."""
+
+    def on_revoked(self, tps: Collection[TopicPartition]) -> None:
+        """Land what can be landed in time, and forget the partitions."""
+
+    def on_lost(self, tps: Collection[TopicPartition]) -> None:
+        """Forget the partitions: somebody else may own them already."""
+
+
+@dataclass(slots=True)
+class Polled:
+    """What one poll brought."""
+
+    columns: dict[str, Columns] = field(default_factory=dict)  # by route
+    ends: dict[TopicPartition, int] = field(default_factory=dict)  # partitions read to their end, and that position
+    lost_positions: set[TopicPartition] = field(default_factory=set)  # Kafka no longer has where we are
+    corrupt: list[str] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)  # why nothing may come at the moment
+    records: int = 0
+
+
+class Source(Protocol):
+    """What the pipeline needs of Kafka; held by `KafkaSource` and by the tests' fake."""
+
+    def subscribe(self, listener: Listener) -> None:
+        """Join the group; the listener decides on every change of the assignment."""
+
+    def poll(self, max_records: int, timeout: float) -> Polled:
+        """Return what came within the timeout; serve rebalances."""
+
+    def reposition(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
+        """Fetch `moved` from other positions; `kept` are those of all others that are being read."""
+
+    def pause(self, tps: Collection[TopicPartition]) -> None:
+        """Fetch no more from these partitions for now."""
+
+    def resume(self, tps: Collection[TopicPartition]) -> None:
+        """Fetch from these partitions again."""
+
+    def acknowledge(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Tell Kafka how far the table is."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+class KafkaSource:
+    """One consumer for all routes of the process."""
+
+    def __init__(
+        self,
+        config: Mapping[str, str],
+        topics: Sequence[str],
+        *,
+        route_of: Callable[[str], str],
+        extras: Collection[str] = (),
+        queue_bytes: int,
+    ) -> None:
+        self._route_of = route_of
+        self._extras = frozenset(extras)
+        self._topics = broker_regexes(topics) if config.get("group.protocol") == "consumer" else list(topics)
+        self._eager = config.get("group.protocol", "classic") != "consumer" and "cooperative" not in config.get(
+            "partition.assignment.strategy", ""
+        )
+        self._errors: list[KafkaError] = []
+        self._assigned: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._placed_in_poll: dict[TopicPartition, int] = {}
+        self._routes: dict[str, str] = {}
+        queue = {"queued.max.messages.kbytes": str(max(1024, queue_bytes >> 10)), "queued.min.messages": "1000000"}
+        wanted: dict[str, Any] = {**_BETTER, **queue, **config, **OURS}
+        wanted["error_cb"] = self._errors.append
+        wanted["logger"] = logging.getLogger("ingestor.librdkafka")
+        try:
+            self._consumer = Consumer(wanted)
+        except KafkaException as error:
+            raise bad_client_config(error) from error
+
+    def subscribe(self, listener: Listener) -> None:
+        """Join the group; the listener is asked about every change of the assignment."""
+        with asking("subscribing"):
+            self._consumer.subscribe(
+                self._topics,
+                on_assign=lambda _consumer, tps: self._on_assign(listener, _ours(tps)),
+                on_revoke=lambda _consumer, tps: self._on_gone(listener.on_revoked, _ours(tps)),
+                on_lost=lambda _consumer, tps: self._on_gone(listener.on_lost, _ours(tps)),
+            )
+
+    def _on_assign(self, listener: Listener, tps: list[TopicPartition]) -> None:
+        starts = listener.on_assigned(tps)
+        waiting = {tp for tp in tps if tp not in starts}
+        self._assigned.update(tps)
+        self._paused = (self._paused - set(tps)) | waiting
+        self._placed_in_poll.update(starts)
+        given = [KafkaTopicPartition(*tp, starts.get(tp, OFFSET_END)) for tp in tps]
+        if self._eager:
+            self._consumer.assign(given)
+        else:
+            self._consumer.incremental_assign(given)
+        if waiting:
+            self._consumer.pause(_theirs(waiting))
+
+    def _on_gone(self, tell: Callable[[Collection[TopicPartition]], None], tps: list[TopicPartition]) -> None:
+        tell(tps)
+        gone = set(tps)
+        known = self._assigned & gone
+        self._assigned -= gone
+        self._paused -= gone
+        for tp in gone:
+            self._placed_in_poll.pop(tp, None)
+        if self._eager:
+            self._consumer.unassign()
+        else:
+            self._consumer.incremental_unassign(_theirs(known))
+
+    def poll(self, max_records: int, timeout: float) -> Polled:
+        """Return what came within the timeout, at most `max_records`; serve rebalances."""
+        self._placed_in_poll.clear()
+        with asking("polling Kafka"):
+            messages = self._consumer.consume(max_records, timeout)
+        polled = Polled()
+        if any(map(Message.error, messages)):
+            messages = self._sort_out(messages, polled)
+        while self._errors:
+            _note(self._errors.pop(), polled)
+        if self._placed_in_poll:
+            messages = self._discard_ambiguous(messages, polled)
+        if messages:
+            polled.records = len(messages)
+            polled.columns = self._columns(messages)
+        return polled
+
+    def _sort_out(self, messages: list[Message], polled: Polled) -> list[Message]:
+        """Take the events out of the records; every one of them is told or raised."""
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            tp = TopicPartition(message.topic() or "", message.partition() or 0)
+            if error.code() == KafkaError._PARTITION_EOF:
+                polled.ends[tp] = message.offset() or 0
+            elif error.code() in _POSITION_LOST:
+                polled.lost_positions.add(tp)
+            elif error.code() == KafkaError._BAD_MSG:
+                polled.corrupt.append(f"{tp} near offset {message.offset()}: {error.str()}")
+            else:
+                _note(error, polled)
+        return [message for message in messages if message.error() is None]
+
+    def _discard_ambiguous(self, messages: list[Message], polled: Polled) -> list[Message]:
+        placed = {tp: offset for tp, offset in self._placed_in_poll.items() if tp in self._assigned}
+        self._placed_in_poll.clear()
+        for tp in placed:
+            polled.ends.pop(tp, None)
+            polled.lost_positions.discard(tp)
+        seen = {TopicPartition(m.topic() or "", m.partition() or 0) for m in messages} & placed.keys()
+        if not seen:
+            return messages
+        if self._eager:  # may only assign the whole, and the whole was placed in this poll
+            seen = set(placed)
+        self._assign_again({tp: placed[tp] for tp in seen}, kept={})
+        return [m for m in messages if TopicPartition(m.topic() or "", m.partition() or 0) not in seen]
+
+    def reposition(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
+        """Fetch `moved` from other positions; `kept` are the positions of all others that are not waiting."""
+        ours = {tp: position for tp, position in moved.items() if tp in self._assigned}
+        if ours:
+            self._assign_again(ours, kept=kept)
+
+    def _assign_again(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
+        self._paused.difference_update(moved)
+        again = [KafkaTopicPartition(*tp, offset) for tp, offset in moved.items()]
+        with asking("placing partitions"):
+            if self._eager:
+                others = self._assigned.difference(moved)
+                again += [KafkaTopicPartition(*tp, kept.get(tp, OFFSET_END)) for tp in others]
+                self._consumer.assign(again)
+            else:
+                self._consumer.incremental_unassign(_theirs(moved))
+                self._consumer.incremental_assign(again)
+            self._consumer.resume(_theirs(self._assigned - self._paused))
+            if self._paused:
+                self._consumer.pause(_theirs(self._paused))
+
+    def pause(self, tps: Collection[TopicPartition]) -> None:
+        """Fetch no more from these partitions for now; heartbeats go on."""
+        new = (set(tps) & self._assigned) - self._paused
+        if new:
+            self._paused |= new
+            with asking("pausing"):
+                self._consumer.pause(_theirs(new))
+
+    def resume(self, tps: Collection[TopicPartition]) -> None:
+        """Fetch from these partitions again."""
+        again = set(tps) & self._paused
+        if again:
+            self._paused -= again
+            with asking("resuming"):
+                self._consumer.resume(_theirs(again))
+
+    def acknowledge(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Tell Kafka how far the table is, for lag tools only: nobody reads it back, so a failure costs nothing."""
+        ours = [KafkaTopicPartition(*tp, position) for tp, position in positions.items() if tp in self._assigned]
+        if ours:
+            try:
+                self._consumer.commit(offsets=ours, asynchronous=True)
+            except KafkaException as error:
+                logging.getLogger("ingestor.librdkafka").debug("offset commit failed: %s", error)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _columns(self, messages: list[Message]) -> dict[str, Columns]:
+        names: list[str] = list(map(Message.topic, messages))  # type: ignore[arg-type]  # a record has a topic
+        topics = tuple(dict.fromkeys(names))
+        codes = dict(zip(topics, range(len(topics)), strict=True))
+        topic_codes = (
+            np.zeros(len(names), np.int32)
+            if len(topics) == 1
+            else np.fromiter(map(codes.__getitem__, names), np.int32, len(names))
+        )
+        by_route: dict[str, list[int]] = {}
+        for topic in topics:
+            by_route.setdefault(self._route(topic), []).append(codes[topic])
+        if len(by_route) == 1:
+            return {next(iter(by_route)): extract(messages, topics, topic_codes, self._extras)}
+        split = {}
+        for route, wanted in by_route.items():
+            rows = np.flatnonzero(np.isin(topic_codes, wanted))
+            split[route] = extract([messages[row] for row in rows.tolist()], topics, topic_codes[rows], self._extras)
+        return split
+
+    def _route(self, topic: str) -> str:
+        route = self._routes.get(topic)
+        if route is None:
+            route = self._routes[topic] = self._route_of(topic)
+        return route
+
+
+def extract(messages: list[Message], topics: tuple[str, ...], topic_codes: Any, extras: Collection[str]) -> Columns:  # noqa: ANN401 - numpy
+    """Turn messages into columns; the accessors run in C, nothing else is called per record."""
+    count = len(messages)
+    stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
+    return Columns(
+        topics=topics,
+        topic_codes=topic_codes,
+        partitions=np.fromiter(map(Message.partition, messages), np.int32, count),
+        offsets=np.fromiter(map(Message.offset, messages), np.int64, count),
+        timestamps_ms=stamps[1::2].copy(),
+        values=list(map(Message.value, messages)),
+        keys=list(map(Message.key, messages)) if "key" in extras else None,
+        headers=list(map(Message.headers, messages))  # type: ignore[arg-type]  # a record's are a list
+        if "headers" in extras
+        else None,
+        timestamp_types=stamps[0::2].astype(np.int8) if "timestamp_type" in extras else None,
+    )
+
+
+def _note(error: KafkaError, polled: Polled) -> None:
+    failure = kafka_failure(error, doing="reading from Kafka")
+    if isinstance(failure, IngestorError):
+        raise failure
+    polled.waits.append(str(failure))
+
+
+def broker_regexes(topics: Sequence[str]) -> list[str]:
+    """Spell regexes for a broker (KIP-848), which matches whole names, where librdkafka matches their beginning."""
+    return [f"^({topic[1:]}).*" if topic.startswith("^") else topic for topic in topics]
+
+
+def _ours(tps: Iterable[KafkaTopicPartition]) -> list[TopicPartition]:
+    return [TopicPartition(tp.topic, tp.partition) for tp in tps]
+
+
+def _theirs(tps: Iterable[TopicPartition]) -> list[KafkaTopicPartition]:
+    return [KafkaTopicPartition(*tp) for tp in tps]

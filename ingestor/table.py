@@ -1,0 +1,389 @@
+"""The raw Delta table: the only module that talks to delta-rs.
+
+A `RawTable` is one handle at one version. `attempt` can land only at exactly `version + 1`: delta-rs must neither
+rebase (`max_commit_retries=0`) nor run hooks after the commit, for a hook that fails looks like a commit that failed.
+Together with the txns read at that same version this makes a commit a compare-and-swap (see `committer`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+
+from ingestor import deltalog
+from ingestor.errors import RefusedError
+from ingestor.failures import classify
+from ingestor.records import TopicPartition
+from ingestor.storage import Storage, local_root, open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from ingestor.records import RawSchema
+
+# Each commit replays the log's tail since the last checkpoint: with a checkpoint every 50 entries and a handle
+# reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
+CHECKPOINT_EVERY = 50
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_PROTOCOLS = ((1, 1), (1, 2))  # reader, writer
+_RETENTION = "delta.setTransactionRetentionDuration"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A finished Parquet file, not yet part of the table."""
+
+    path: str
+    size: int
+    stats: Mapping[str, Any]
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class Table(Protocol):
+    """What the committer needs of a table; held by `RawTable` and by the tests' fake to one contract suite."""
+
+    @property
+    def version(self) -> int:
+        """The version that this handle has seen, and commits on top of."""
+
+    @property
+    def txns(self) -> Mapping[str, int]:
+        """Every txn action's version at `version`, by app id."""
+
+    @property
+    def origins(self) -> Mapping[str, Mapping[str, str]]:
+        """For the app ids whose txn moved lately: the ids of the topics that those records came from."""
+
+    def refresh(self) -> None:
+        """Look at the newest version; refuse if it is no longer the table that was opened."""
+
+    def attempt(self, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
+        """Put one log entry at `version + 1`. Whatever is raised, the entry may be there."""
+
+    def slot(self, version: int) -> str | None:
+        """Return who wrote the log entry of a version: its commit id, "" if foreign, None if there is no entry."""
+
+    def settle(self, version: int) -> None:
+        """Return only when the log entry of a version survives a power cut."""
+
+    def holding(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of the partitions that have rows in the table."""
+
+
+class RawTable:
+    """One handle on the raw table. Not for two threads at once."""
+
+    def __init__(self, uri: str, schema: RawSchema, storage_options: Mapping[str, str]) -> None:
+        """Open the table, or create it. Refuse one that is not ours to write."""
+        self.uri = uri
+        self.schema = schema
+        self._options = dict(storage_options)
+        self.storage: Storage = open_storage(uri, self._object_store)
+        self._schema = Schema.from_arrow(schema.table)
+        self._handle = self._open_or_create()
+        self._opened_at = self.version
+        self._table_id = str(self._handle.metadata().id)
+        self._verify()
+        self.txns: dict[str, int] = {}
+        self.origins: dict[str, Mapping[str, str]] = {}
+        self._read_txns()
+
+    @property
+    def version(self) -> int:
+        """The version that this handle has seen."""
+        return self._handle.version()
+
+    @property
+    def table_id(self) -> str:
+        """The table's own id, from its metadata."""
+        return self._table_id
+
+    def refresh(self) -> None:
+        """Look at the newest version and take its txns; refuse if it is no longer the table that was opened."""
+        before = self.version
+        if before - self._opened_at >= CHECKPOINT_EVERY:
+            self._handle = self._open()  # a handle that is only ever updated grows for ever
+            self._opened_at = self.version
+        else:
+            self._handle.update_incremental()
+        if self.version < before or self.version < self._landed:
+            raise self._replaced(f"its newest version is {self.version}, it was {max(before, self._landed)}")
+        if self.version == before:
+            if self._fingerprint(before) != self._tip:
+                raise self._replaced(f"log entry {before} is not what it was")
+            return
+        self._follow(before)
+
+    def _follow(self, before: int) -> None:
+        """Take in the entries after a version."""
+        changed = False
+        try:
+            for entry in deltalog.entries(self.storage, before + 1, self.version):
+                self.txns.update(entry.txns)
+                self.origins.update(entry.origins)
+                changed |= entry.metadata is not None or entry.protocol is not None
+            self._tip = self._fingerprint(self.version)
+        except LookupError:  # cleaned up meanwhile: a checkpoint has what they said
+            self._read_txns()
+            changed = True
+        if changed:
+            self._handle = self._open()
+            self._opened_at = self.version
+            self._verify()
+
+    def attempt(self, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
+        """Put one log entry at `version + 1`. Whatever is raised, the entry may be there."""
+        now_ms = time.time_ns() // 1_000_000
+        self._handle.create_write_transaction(
+            [_add_action(file, now_ms) for file in files],
+            mode="append",
+            schema=self._schema,
+            partition_by=self.schema.partition_by,
+            commit_properties=CommitProperties(
+                max_commit_retries=0,
+                app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in txns.items()],
+                custom_metadata=dict(info),
+            ),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def slot(self, version: int) -> str | None:
+        """Return who wrote the log entry of a version: its commit id, "" if foreign, None if there is no entry."""
+        entry = deltalog.read_entry(self.storage, version)
+        return None if entry is None else entry.commit_id or ""
+
+    def settle(self, version: int) -> None:
+        """Return only when the log entry of a version survives a power cut; it is then acknowledged."""
+        self.storage.settle(deltalog.entry_path(version))
+        self._landed = version
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version, through a handle of its own; return that version."""
+        handle = self._open()
+        handle.create_checkpoint()
+        return handle.version()
+
+    def holding(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of the partitions that have rows in the table."""
+        return set(self.last_offsets(tps))
+
+    def last_offsets(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the greatest offset of each partition that has rows; statistics spare most files from being read."""
+        found: dict[TopicPartition, int] = {}
+        if not tps:
+            return found
+        for path, bounds in _partition_bounds(DeltaTable(self.uri, storage_options=self._options)):
+            wanted = {tp for tp in tps if bounds.may_hold(tp)}
+            if wanted:
+                with self.storage.open_input(unquote(path)) as source:
+                    for tp, offset in _last_offsets_in(source):
+                        if tp in wanted:
+                            found[tp] = max(offset, found.get(tp, offset))
+        return found
+
+    def _read_txns(self) -> None:
+        self.txns = deltalog.txns_at(self.storage, self.version)
+        self.origins = deltalog.latest_origins(self.storage, self.version)
+        self._tip = self._fingerprint(self.version)
+        self._landed = self.version
+
+    def _fingerprint(self, version: int) -> bytes | None:
+        text = self.storage.read(deltalog.entry_path(version))
+        return None if text is None else hashlib.blake2b(text, digest_size=16).digest()
+
+    def _open(self) -> DeltaTable:
+        return open_handle(self.uri, self._options)
+
+    def _open_or_create(self) -> DeltaTable:
+        self._refuse_a_file()
+        try:
+            return self._open()
+        except TableNotFoundError:
+            return self._create()
+
+    def _refuse_a_file(self) -> None:
+        root = local_root(self.uri)
+        if root is not None and root.exists() and not root.is_dir():
+            msg = f"table {self.uri}: the path is a file, not a folder"
+            raise RefusedError(msg, hint="choose another table path, or move the file away")
+
+    def _create(self) -> DeltaTable:
+        """Create the table; whoever loses the race for version 0 opens what the winner made."""
+        root = local_root(self.uri)
+        if root is not None:
+            root.mkdir(parents=True, exist_ok=True)
+        try:
+            DeltaTable.create(
+                self.uri,
+                self._schema,
+                mode="error",
+                partition_by=self.schema.partition_by or None,
+                storage_options=self._options,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except (DeltaError, OSError):
+            try:
+                return self._open()
+            except TableNotFoundError:
+                pass  # not a lost race: what was raised first tells why
+            raise
+        handle = self._open()
+        self.storage.settle(deltalog.entry_path(0))
+        return handle
+
+    def _object_store(self) -> pafs.FileSystem:
+        return pafs.PyFileSystem(DeltaStorageHandler(self.uri, self._options))
+
+    def _replaced(self, how: str) -> RefusedError:
+        msg = f"table {self.uri} was replaced or its log cut off while it was being written: {how}"
+        return RefusedError(msg, hint="find out who did it; then start again, and the table is read afresh")
+
+    def _verify(self) -> None:
+        """Refuse a table that is not the one that was opened, or that we would damage."""
+        verify_schema(self.uri, self._handle, self.schema)
+        if str(self._handle.metadata().id) != self._table_id:
+            raise self._replaced("its id is another one")
+
+
+def open_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:
+    """Open a table with delta-rs; statistics are of no use here and cost time."""
+    return DeltaTable(uri, storage_options=dict(storage_options), skip_stats=True)
+
+
+def verify_schema(uri: str, handle: DeltaTable, schema: RawSchema) -> None:
+    """Refuse a table of another schema, with a feature we can't keep, or whose txns expire."""
+    protocol = handle.protocol()
+    if (protocol.min_reader_version, protocol.min_writer_version) not in _PROTOCOLS:
+        features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
+        msg = (
+            f"table {uri} has protocol {protocol.min_reader_version}/{protocol.min_writer_version}"
+            f"{' with ' + ', '.join(features) if features else ''}; the ingestor keeps 1/2 without table features"
+        )
+        raise RefusedError(msg, hint="drop the features (ALTER TABLE … DROP FEATURE) or ingest into a new table")
+    metadata = handle.metadata()
+    if _RETENTION in metadata.configuration:
+        msg = f"table {uri} sets {_RETENTION}: txn actions would expire and partitions start afresh"
+        raise RefusedError(msg, hint=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}')")
+    if list(metadata.partition_columns) != schema.partition_by:
+        msg = f"table {uri} is partitioned by {list(metadata.partition_columns)}, not by {schema.partition_by}"
+        raise RefusedError(msg, hint="set the route's partition_by to match, or ingest into a new table")
+    wanted = _fields(Schema.from_arrow(schema.table))
+    found = _fields(handle.schema())
+    if {name: kind for name, (kind, _) in wanted.items()} != {name: kind for name, (kind, _) in found.items()}:
+        msg = f"table {uri} has another schema: {_difference(wanted, found)}"
+        raise RefusedError(msg, hint="set the route's extra_columns to match, or ingest into a new table")
+    strict = [name for name, (_, nullable) in found.items() if not nullable and wanted[name][1]]
+    if strict:
+        msg = f"table {uri} forbids nulls in {', '.join(strict)}, where Kafka may have none"
+        raise RefusedError(msg, hint="ALTER TABLE … ALTER COLUMN … DROP NOT NULL, or ingest into a new table")
+
+
+def _fields(schema: Schema) -> dict[str, tuple[str, bool]]:
+    """Return each column's type as text, and whether it may be null."""
+    fields = json.loads(schema.to_json())["fields"]
+    return {field["name"]: (_type_text(field["type"]), field["nullable"]) for field in fields}
+
+
+def _type_text(kind: object) -> str:
+    """Spell a Delta type without the nullability of what is nested: writers differ in it."""
+    if isinstance(kind, Mapping):
+        inner = kind.get("elementType") or [(f["name"], _type_text(f["type"])) for f in kind.get("fields", ())]
+        return f"{kind['type']}<{_type_text(inner)}>"
+    return str(kind)
+
+
+def _difference(wanted: Mapping[str, tuple[str, bool]], found: Mapping[str, tuple[str, bool]]) -> str:
+    parts = [f"{name} is missing" for name in wanted if name not in found]
+    parts += [f"{name} is not ours" for name in found if name not in wanted]
+    both = [name for name in wanted if name in found and wanted[name][0] != found[name][0]]
+    return "; ".join(parts + [f"{name} is {found[name][0]}, not {wanted[name][0]}" for name in both])
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """The least and the greatest topic and partition of a file; None where its statistics don't tell."""
+
+    topics: tuple[str, str] | None
+    partitions: tuple[int, int] | None
+
+    def may_hold(self, tp: TopicPartition) -> bool:
+        return (self.topics is None or self.topics[0] <= tp.topic <= self.topics[1]) and (
+            self.partitions is None or self.partitions[0] <= tp.partition <= self.partitions[1]
+        )
+
+
+def _partition_bounds(handle: DeltaTable) -> Iterator[tuple[str, _Bounds]]:
+    columns = pa.table(handle.get_add_actions(flatten=True)).to_pydict()
+    nothing = [None] * len(columns["path"])
+    topics = [columns.get(f"{end}.stream_topic", nothing) for end in ("min", "max")]
+    partitions = [columns.get(f"{end}.stream_partition", nothing) for end in ("min", "max")]
+    for path, *ends in zip(columns["path"], *topics, *partitions, strict=True):
+        known = [None if None in pair else tuple(pair) for pair in (ends[:2], ends[2:])]
+        yield path, _Bounds(*known)
+
+
+def _last_offsets_in(source: pa.NativeFile) -> Iterator[tuple[TopicPartition, int]]:
+    for batch in pq.ParquetFile(source).iter_batches(columns=["stream_topic", "stream_partition", "stream_offset"]):
+        keys = ["stream_topic", "stream_partition"]
+        for row in pa.Table.from_batches([batch]).group_by(keys).aggregate([("stream_offset", "max")]).to_pylist():
+            yield TopicPartition(row["stream_topic"], row["stream_partition"]), row["stream_offset_max"]
+
+
+def _add_action(file: DataFile, now_ms: int) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=dict(file.partition_values),
+        modification_time=now_ms,
+        data_change=True,
+        stats=json.dumps(file.stats),
+    )
+
+
+def open_existing(uri: str, storage_options: Mapping[str, str]) -> tuple[int, Storage] | None:
+    """Return the newest version of a table and its storage for reading; None if there is no table."""
+    try:
+        handle = open_handle(uri, storage_options)
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        raise classify(error, doing=f"opening table {uri}") from error
+    options = dict(storage_options)
+    storage = open_storage(uri, lambda: pafs.PyFileSystem(DeltaStorageHandler(uri, options)))
+    return handle.version(), storage
+
+
+_COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
+
+
+def live_files(uri: str, storage_options: Mapping[str, str], version: int) -> Iterator[deltalog.AddedFile]:
+    """Yield the data files of a version, with their row counts and the ranges of their coordinates."""
+    try:
+        handle = DeltaTable(uri, version=version, storage_options=dict(storage_options))
+        actions = pa.table(handle.get_add_actions(flatten=True))
+    except (DeltaError, OSError) as error:
+        raise classify(error, doing=f"reading version {version} of table {uri}") from error
+    wanted = ["path", "size_bytes", "num_records"]
+    wanted += [f"{end}.{name}" for end in ("min", "max") for name in _COORDINATES]
+    narrow = actions.select([name for name in wanted if name in actions.column_names])
+    for batch in narrow.to_batches(max_chunksize=1_000):
+        for row in batch.to_pylist():
+            stats = {
+                "numRecords": row.get("num_records"),
+                "minValues": {name: row.get(f"min.{name}") for name in _COORDINATES},
+                "maxValues": {name: row.get(f"max.{name}") for name in _COORDINATES},
+            }
+            yield deltalog.AddedFile(row["path"], row["size_bytes"], {}, stats)

@@ -1,0 +1,140 @@
+"""Tells people and machines what the pipeline does: one place that turns events into log lines and metrics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ingestor import logs
+from ingestor.committer import Outcome
+from ingestor.errors import IngestorError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ingestor.breaker import BreakerState
+    from ingestor.buffer import Selection
+    from ingestor.lane import Flushed, Progress
+    from ingestor.metrics import Metrics
+    from ingestor.placement import Placed
+    from ingestor.records import TopicPartition
+
+_REPEAT_SECONDS = 10.0  # the same wait is told once in so long
+
+
+class Watch:
+    """The pipeline's watcher. Also called from the storage threads, for what only they see."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.rows_landed = 0
+        self._log = logs.get()
+        self._told: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def accepted(self, route: str, selection: Selection) -> None:
+        """Count records that were taken in, and those that were there already."""
+        if selection.duplicates:
+            self.metrics.duplicates(route, selection.duplicates)
+
+    def flushed(self, route: str, flushed: Flushed) -> None:
+        """Tell that a batch is in the table."""
+        staged, landed = flushed.staged, flushed.landed
+        rows = sum(staged.counts.values())
+        self.rows_landed += rows
+        age = time.time() - staged.newest_ms / 1000 if staged.newest_ms >= 0 else None
+        self._log.info(
+            "committed",
+            route=route,
+            version=landed.version,
+            rows=rows,
+            bytes=staged.payload_bytes,
+            partitions=len(staged.last),
+            seconds=round(landed.seconds, 3),
+            conflicts=landed.conflicts,
+            why=flushed.reason.value,
+            answer="lost" if landed.outcome is Outcome.LANDED_UNANSWERED else "ok",
+            commit_id=staged.commit_id,
+        )
+        for gap in flushed.gaps:
+            self._log.error("records lost", route=route, gap=str(gap), offsets=gap.offsets)
+            self.metrics.lost_offsets(route, gap.tp, gap.offsets)
+        self.metrics.landed(
+            route,
+            rows=staged.counts,
+            payload_bytes=staged.payload_bytes,
+            last=staged.last,
+            commit_seconds=landed.seconds,
+            age_seconds=age,
+        )
+
+    def started_over(self, route: str, progress: Progress) -> None:
+        """Tell that what was in hand was dropped and is read again."""
+        event = "fenced" if progress.fenced else "file lost"
+        why = progress.fenced or progress.unavailable
+        self._log.warning(
+            event, route=route, why=why, partitions=len(progress.to_place), next="read again from the table"
+        )
+
+    def rebalanced(self, event: str, tps: Collection[TopicPartition]) -> None:
+        """Tell that partitions came or went."""
+        self._log.info("rebalance", event_kind=event, count=len(tps), partitions=_shown(tps))
+        self.metrics.rebalance(event)
+
+    def gone(self, route: str, tps: Collection[TopicPartition]) -> None:
+        """Forget the series of partitions that are no longer ours."""
+        self.metrics.forget(route, tps)
+
+    def placed(self, route: str, placed: Placed) -> None:
+        """Tell where partitions go on."""
+        for tp, placement in placed.placements.items():
+            if placement.gap is not None:
+                self._log.error("records lost", route=route, gap=str(placement.gap), on_data_loss="skip")
+            txn = placed.txns[tp]
+            if txn is not None:
+                self.metrics.committed_offset(route, tp, txn)
+        positions = {str(tp): placement.position for tp, placement in list(placed.placements.items())[:20]}
+        self._log.info("placed", route=route, count=len(placed.placements), positions=positions)
+
+    def ended(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Note that partitions were read to their end."""
+
+    def waiting(self, why: str) -> None:
+        """Tell why nothing may come at the moment, not more than every few seconds."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._told.get(why, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+                return
+            if len(self._told) > 1000:  # noqa: PLR2004 - a bound, no meaning
+                self._told.clear()
+            self._told[why] = now
+        self._log.warning("waiting", why=why)
+
+    def held_back(self, route: str, *, paused: bool, why: str) -> None:
+        """Tell that a route's consumption was paused or goes on."""
+        self._log.info("paused" if paused else "resumed", route=route, **({"why": why} if paused else {}))
+
+    def storage_failed(self, route: str, failure: IngestorError | Unavailable) -> None:
+        """Tell that a storage call failed; it is tried again unless it is refused for good."""
+        permanent = isinstance(failure, IngestorError)
+        self.metrics.failure(route, "permanent" if permanent else "retriable")
+        if not permanent:
+            self.metrics.retry(route, "storage")
+            self.waiting(f"route {route}: {failure}")
+
+    def committing(self, route: str, outcome: Outcome) -> None:
+        """Count how tries to commit ended."""
+        self.metrics.commit(route, outcome.value)
+        if outcome is Outcome.CONFLICT:
+            self.metrics.retry(route, "conflict")
+
+    def breaker_changed(self, store: str, state: BreakerState) -> None:
+        """Tell that a store is left alone, probed or back."""
+        self._log.warning("breaker", store=store, state=state.value)
+        self.metrics.breaker(store, state.value)
+
+
+def _shown(tps: Collection[TopicPartition]) -> str:
+    some = ", ".join(str(tp) for tp in sorted(tps)[:20])
+    return some if len(tps) <= 20 else f"{some}, …"  # noqa: PLR2004 - what fits a line

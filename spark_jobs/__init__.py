@@ -1,0 +1,1 @@
+"""PySpark jobs that parse and compact what the ingestor lands."""

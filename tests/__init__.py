@@ -1,0 +1,1 @@
+"""The tests, and what they need to run: real brokers, fakes, judges."""

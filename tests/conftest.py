@@ -1,0 +1,44 @@
+"""Fixtures that several kinds of tests share."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support import kafka_jars
+from tests.support.kafka import Cluster
+
+# Deadlines per example would measure the machine, not the code.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=20)
+settings.register_profile(
+    "soak",
+    parent=settings.get_profile("default"),
+    max_examples=5000,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch Kafka before the first test: it takes longer than a test may, and people see it."""
+    wanted = any(
+        "kafka" in getattr(item, "fixturenames", ()) or item.get_closest_marker("integration")
+        for item in session.items
+    )
+    if not wanted or session.config.option.collectonly:
+        return
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    announce = terminal.write_line if terminal else print
+    try:
+        kafka_jars.fetch(announce)
+    except kafka_jars.BrokerUnavailableError as error:
+        announce(f"tests with a real broker will fail: {error}")
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Cluster]:
+    """One real broker for all tests; who kills or pauses it leaves it running again."""
+    with Cluster() as cluster:
+        yield cluster

@@ -1,0 +1,1 @@
+"""What tests start, stop and read from."""

@@ -1,0 +1,177 @@
+"""Raw tables made by hand, right or wrong in one point, and an in-memory Kafka to hold them against."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
+from ingestor.records import Columns, RawSchema, TopicPartition
+from ingestor.table import DataFile, RawTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+TP = TopicPartition("orders", 0)
+SEPTEMBER_2001_MS = 1_000_000_000_000
+
+
+class Record(NamedTuple):
+    """A record as Kafka has it."""
+
+    offset: int
+    value: bytes | None = b"value"
+    tp: TopicPartition = TP
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = SEPTEMBER_2001_MS
+
+
+def records(*offsets: int, tp: TopicPartition = TP) -> list[Record]:
+    """Return records at these offsets, each with a value of its own."""
+    return [Record(offset, b"%d of %d" % (offset, tp.partition), tp) for offset in offsets]
+
+
+@dataclass
+class TableMaker:
+    """Writes commits as the ingestor does, or with one thing wrong."""
+
+    path: Path
+    schema: RawSchema = field(default_factory=RawSchema)
+    app_ids: AppIds = field(default_factory=lambda: AppIds(DEFAULT_TEMPLATE, "shop"))
+
+    def __post_init__(self) -> None:
+        self.uri = str(self.path)
+        self.table = RawTable(self.uri, self.schema, {})
+
+    def file(self, rows: Sequence[Record], *, name: str = "", **stats: Any) -> DataFile:
+        """Write a data file; `stats` are what the log is to say of it instead of the truth."""
+        day = "2001-09-09"
+        folder = f"ingest_date={day}/" if self.schema.partitioned else ""
+        path = f"{folder}{name or uuid.uuid4().hex}.parquet"
+        with self.table.storage.create(path) as sink:
+            pq.write_table(self._columns(rows), sink)
+        offsets = [row.offset for row in rows]
+        partitions = [row.tp.partition for row in rows]
+        truth = {
+            "numRecords": len(rows),
+            "minValues": {"stream_offset": min(offsets), "stream_partition": min(partitions)},
+            "maxValues": {"stream_offset": max(offsets), "stream_partition": max(partitions)},
+        }
+        values = {"ingest_date": day} if self.schema.partitioned else {}
+        return DataFile(path, (self.path / path).stat().st_size, truth | stats, values)
+
+    def _columns(self, rows: Sequence[Record]) -> pa.Table:
+        every = {
+            "stream_topic": [row.tp.topic for row in rows],
+            "stream_partition": [row.tp.partition for row in rows],
+            "stream_offset": [row.offset for row in rows],
+            "message_timestamp": [_micros(row.timestamp_ms) for row in rows],
+            "message_payload": [row.value for row in rows],
+            "message_key": [row.key for row in rows],
+            "message_headers": [[{"key": k, "value": v} for k, v in row.headers] for row in rows],
+            "message_timestamp_type": ["CreateTime" for _ in rows],
+        }
+        wanted = self.schema.file
+        return pa.table({name: every[name] for name in wanted.names}, schema=wanted)
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        txns: Mapping[TopicPartition, int],
+        *,
+        kind: str = "flush",
+        **info: Any,
+    ) -> int:
+        """Commit files and txns as one entry; return its version."""
+        self.table.refresh()
+        marks = {"commit_id": uuid.uuid4().hex, "app_id": "shop", "operation_kind": kind}
+        moved = {self.app_ids.of(tp): txn for tp, txn in txns.items()}
+        self.table.attempt(tuple(files), moved, {**marks, "gaps": [], "topic_ids": {}, **info})
+        return self.table.version + 1
+
+    def flush(
+        self,
+        rows: Sequence[Record],
+        txns: Mapping[TopicPartition, int] | None = None,
+        **info: Any,
+    ) -> DataFile:
+        """Commit rows as one file; the txns are those of its last rows, unless others are given."""
+        file = self.file(rows)
+        last = {row.tp: row.offset for row in rows}
+        self.commit([file], last if txns is None else txns, **info)
+        return file
+
+    def append_entry(self, *actions: Mapping[str, Any]) -> int:
+        """Write a log entry as it is, as another program might."""
+        log = self.path / "_delta_log"
+        version = max(int(path.stem) for path in log.glob("*.json")) + 1
+        text = "\n".join(map(json.dumps, actions))
+        (log / f"{version:020d}.json").write_text(text)
+        return version
+
+    def clean_log(self, *, before: int) -> None:
+        """Remove the log entries before a version, as log cleanup does after a checkpoint."""
+        for version in range(before):
+            (self.path / "_delta_log" / f"{version:020d}.json").unlink()
+
+
+def _micros(milliseconds: int) -> int | None:
+    return None if milliseconds == -1 else milliseconds * 1000
+
+
+@dataclass
+class FakeKafka:
+    """An in-memory Kafka with a few records to a batch; `aborted` ones only for those who ask."""
+
+    records: list[Record]
+    aborted: list[Record] = field(default_factory=list)
+    low: dict[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    compacted_topics: set[str] = field(default_factory=set)
+    reads: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the topic's id, if the test gave it one."""
+        return self.topic_ids.get(topic)
+
+    def compacted(self, topic: str) -> bool:
+        """Tell whether the test made the topic a compacted one."""
+        return topic in self.compacted_topics
+
+    def watermarks(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """Return where the partition begins and ends."""
+        offsets = [each.offset for each in (*self.records, *self.aborted) if each.tp == tp]
+        return (self.low.get(tp, 0), max(offsets) + 1) if offsets else None
+
+    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Columns]:
+        """Yield the records of a range."""
+        self.reads.append((tp, first, last))
+        start = max(first, self.low.get(tp, 0))
+        there = [*self.records, *(self.aborted if aborted else [])]
+        found = sorted(each for each in there if each.tp == tp and start <= each.offset <= last)
+        for at in range(0, len(found), 3):
+            yield columns(found[at : at + 3])
+
+
+def columns(rows: Sequence[Record]) -> Columns:
+    """Return records of one topic as Kafka's columns."""
+    count = len(rows)
+    return Columns(
+        topics=(rows[0].tp.topic,),
+        topic_codes=np.zeros(count, np.int32),
+        partitions=np.array([row.tp.partition for row in rows], np.int32),
+        offsets=np.array([row.offset for row in rows], np.int64),
+        timestamps_ms=np.array([row.timestamp_ms for row in rows], np.int64),
+        values=[row.value for row in rows],
+        keys=[row.key for row in rows],
+        headers=[row.headers or None for row in rows],
+        timestamp_types=np.ones(count, np.int8),
+    )

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import json
+import socket
+from http.client import HTTPConnection, HTTPResponse
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ingestor.errors import ConfigError
+from ingestor.http import HttpServer
+from ingestor.metrics import Metrics
+from ingestor.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+class FakeState:
+    """A process that says what it is told to say."""
+
+    def __init__(self) -> None:
+        self.is_live = True
+        self.reasons: list[str] = []
+        self.wrong: dict[str, str | None] = dict.fromkeys(("kafka", "storage", "breaker", "dead_letters"))
+        self.shown: Callable[[], Mapping[str, Any]] = lambda: {"routes": {"events": {"lag": 5}}}
+
+    def live(self) -> bool:
+        return self.is_live
+
+    def readiness(self) -> list[str]:
+        return self.reasons
+
+    def status(self) -> Mapping[str, Any]:
+        return self.shown()
+
+    def components(self) -> Mapping[str, str | None]:
+        return self.wrong
+
+
+@pytest.fixture
+def state() -> FakeState:
+    return FakeState()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def server(state: FakeState, metrics: Metrics) -> Iterator[HttpServer]:
+    server = HttpServer("127.0.0.1", 0, state, metrics.registry)
+    server.start()
+    yield server
+    server.stop()
+
+
+def ask(
+    server: HttpServer, path: str, method: str = "GET", headers: Mapping[str, str] | None = None
+) -> tuple[HTTPResponse, str]:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        connection.request(method, path, headers=dict(headers or {}))
+        response = connection.getresponse()
+        return response, response.read().decode()
+    finally:
+        connection.close()
+
+
+def test_livez_tells_whether_the_loop_moves(server: HttpServer, state: FakeState) -> None:
+    assert ask(server, "/livez")[0].status == 200
+
+    state.is_live = False
+
+    assert ask(server, "/livez")[0].status == 503
+
+
+def test_readyz_names_every_reason_against(server: HttpServer, state: FakeState) -> None:
+    assert ask(server, "/readyz")[0].status == 200
+
+    state.reasons = ["no partition assigned", "breaker open"]
+    response, body = ask(server, "/readyz")
+
+    assert response.status == 503
+    assert body == "not ready\nno partition assigned\nbreaker open\n"
+
+
+def test_status_is_json(server: HttpServer) -> None:
+    response, body = ask(server, "/api/status")
+
+    assert response.getheader("Content-Type") == "application/json"
+    assert json.loads(body) == {"routes": {"events": {"lag": 5}}}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/actuator/prometheus"])
+def test_metrics_are_there_for_prometheus(server: HttpServer, metrics: Metrics, path: str) -> None:
+    metrics.duplicates("events", 5)
+
+    response, body = ask(server, path)
+
+    assert (response.getheader("Content-Type") or "").startswith("text/plain; version=")
+    assert 'ingestor_duplicates_skipped_total{route="events"} 5.0' in body
+
+
+def test_metrics_are_there_as_openmetrics_for_who_asks(server: HttpServer) -> None:
+    response, body = ask(server, "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+
+    assert (response.getheader("Content-Type") or "").startswith("application/openmetrics-text")
+    assert body.endswith("# EOF\n")
+
+
+def test_metrics_are_there_as_json(server: HttpServer, metrics: Metrics) -> None:
+    metrics.lag("events", TopicPartition("a", 1), 7)
+
+    found = json.loads(ask(server, "/actuator/metrics")[1])
+
+    assert "ingestor_lag_records" in found["names"]
+    assert found["metrics"]["ingestor_lag_records"] == [
+        {"tags": {"route": "events", "topic": "a", "partition": "1"}, "value": 7.0}
+    ]
+
+
+def test_health_is_up_while_nothing_is_wrong(server: HttpServer) -> None:
+    response, body = ask(server, "/actuator/health")
+
+    assert response.status == 200
+    assert json.loads(body) == {
+        "status": "UP",
+        "components": {part: {"status": "UP"} for part in ("kafka", "storage", "breaker", "dead_letters")},
+    }
+
+
+def test_health_is_down_with_the_reason_of_the_part_that_is(server: HttpServer, state: FakeState) -> None:
+    state.wrong["storage"] = "no answer since 5 s"
+
+    response, body = ask(server, "/actuator/health")
+
+    assert response.status == 503
+    found = json.loads(body)
+    assert found["status"] == "DOWN"
+    assert found["components"]["storage"] == {
+        "status": "DOWN",
+        "details": {"reason": "no answer since 5 s"},
+    }
+    assert found["components"]["kafka"] == {"status": "UP"}
+
+
+def test_the_root_lists_what_is_there(server: HttpServer) -> None:
+    response, body = ask(server, "/")
+
+    assert response.status == 200
+    for path in ("/livez", "/readyz", "/metrics", "/api/status", "/actuator/health"):
+        assert path in body
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/api", "/..%2f..", "//livez/x"])
+def test_any_other_path_is_not_found(server: HttpServer, path: str) -> None:
+    assert ask(server, path)[0].status == 404
+
+
+@pytest.mark.parametrize("path", ["/livez/", "/livez?verbose=1"])
+def test_a_slash_or_a_query_make_no_difference(server: HttpServer, path: str) -> None:
+    assert ask(server, path)[0].status == 200
+
+
+def test_head_answers_like_get_without_a_body(server: HttpServer) -> None:
+    response, body = ask(server, "/livez", method="HEAD")
+
+    assert response.status == 200
+    assert response.getheader("Content-Length") == "5"
+    assert body == ""
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW"])
+def test_nothing_can_be_changed(server: HttpServer, method: str) -> None:
+    response, _ = ask(server, "/livez", method=method)
+
+    assert response.status == 405
+    assert response.getheader("Allow") == "GET, HEAD"
+
+
+def test_an_error_in_an_answer_is_told_to_the_one_who_asked_and_harms_no_one(
+    server: HttpServer, state: FakeState
+) -> None:
+    def broken() -> Mapping[str, Any]:
+        raise RuntimeError("secret detail")
+
+    state.shown = broken
+
+    response, body = ask(server, "/api/status")
+
+    assert response.status == 500
+    assert "secret" not in body
+    assert ask(server, "/livez")[0].status == 200
+
+
+def test_a_status_that_is_no_json_is_shown_as_text(server: HttpServer, state: FakeState) -> None:
+    state.shown = lambda: {"tp": {1}}
+
+    assert json.loads(ask(server, "/api/status")[1]) == {"tp": "{1}"}
+
+
+def test_a_client_that_talks_nonsense_or_hangs_up_harms_no_one(server: HttpServer) -> None:
+    for sent in (b"", b"\x00\xff\r\n\r\n", b"GET /livez HTTP/1.1\r\n", b"GET " + b"x" * 100_000):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+            client.sendall(sent)
+
+    assert ask(server, "/livez")[0].status == 200
+
+
+def test_too_many_clients_are_turned_away_until_others_go(server: HttpServer) -> None:
+    clients = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(33)]
+    assert clients[-1].recv(1) == b""
+    for client in clients:
+        client.close()
+
+    for _ in range(100):
+        try:
+            assert ask(server, "/livez")[0].status == 200
+        except ConnectionError:
+            continue
+        else:
+            return
+    pytest.fail("no client got through")
+
+
+def test_a_port_in_use_is_a_configuration_error(server: HttpServer, state: FakeState, metrics: Metrics) -> None:
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{server.port}: Address already in use"):
+        HttpServer("127.0.0.1", server.port, state, metrics.registry)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no such host", "::zz", "x" * 300])
+def test_a_host_that_is_not_ours_is_a_configuration_error(host: str, state: FakeState, metrics: Metrics) -> None:
+    with pytest.raises(ConfigError, match="can't listen"):
+        HttpServer(host, 0, state, metrics.registry)
+
+
+def test_ipv6_works_where_the_machine_has_it(state: FakeState, metrics: Metrics) -> None:
+    try:
+        server = HttpServer("::1", 0, state, metrics.registry)
+    except ConfigError:
+        pytest.skip("no IPv6 here")
+    assert server.url == f"http://[::1]:{server.port}"
+    server.stop()
+
+
+def test_a_stopped_server_frees_its_port(state: FakeState, metrics: Metrics) -> None:
+    first = HttpServer("127.0.0.1", 0, state, metrics.registry)
+    first.start()
+    first.stop()
+
+    second = HttpServer("127.0.0.1", first.port, state, metrics.registry)
+
+    assert second.port == first.port
+    second.stop()
