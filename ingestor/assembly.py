@@ -22,7 +22,7 @@ from ingestor.policy import Limits
 from ingestor.retry import Ending
 from ingestor.source import KafkaSource
 from ingestor.stager import Budget, Staged
-from ingestor.table import RawTable
+from ingestor.table import CHECKPOINT_EVERY, RawTable
 from ingestor.worker import ThreadWorker
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class Assembly:
         self.ending = Ending()
         self.broker = Broker(settings.kafka)
         self.router = Router(settings)
+        self._maintenance = ThreadWorker("maintenance")
         self.stopping = False
 
     def pipeline(self, *, patience_seconds: float | None) -> Pipeline:
@@ -202,7 +203,10 @@ class Assembly:
     def _at_work(self, route: Route, opened: Opened, store: ThreadWorker, budget: Budget) -> RouteAtWork:
         def land(staged: Staged, info: Mapping[str, Any]) -> Landed:
             self._refuse_recreated(staged, info.get("topic_ids", {}))
-            return opened.committer.commit(staged, {**info, "app_id": self._settings.app_id})
+            landed = opened.committer.commit(staged, {**info, "app_id": self._settings.app_id})
+            if landed.version % CHECKPOINT_EVERY == 0:
+                self._maintenance.submit(lambda: self._checkpoint(route, opened.table))
+            return landed
 
         lane = Lane(
             route.name,
@@ -228,6 +232,15 @@ class Assembly:
             if now != placed_ids[topic]:
                 msg = f"topic {topic} was deleted and created again"
                 raise Fenced(msg)
+
+    def _checkpoint(self, route: Route, table: RawTable) -> None:
+        """Write a checkpoint, which keeps commits quick; one that fails costs nothing but time, and another follows."""
+        try:
+            version = table.checkpoint()
+        except Exception as error:  # noqa: BLE001 - maintenance must never stop ingestion
+            self._watch.checkpoint_failed(route.name, str(error))
+        else:
+            self._watch.checkpointed(route.name, version)
 
     def _breaker(self, route: Route) -> Breaker:
         """Return the breaker of the store that a table lies in: one for all routes that share it."""

@@ -143,13 +143,14 @@ def locate(config: Config, topic: str, partition: int, offset: int) -> None:
 
     Example: ingestor locate orders.yaml user.events.v1 0 4711
     """
+    from ingestor.assembly import app_ids
     from ingestor.locate import locate as find
 
     loaded = _load(config)
     route = loaded.route_of(topic)
     if route is None:
         raise ConfigError(f"no route takes topic {topic}", hint=f"routes: {', '.join(loaded.routes)}")
-    found = find(route.table, loaded.storage_options, TopicPartition(topic, partition), offset)
+    found = find(route.table, loaded.storage_options, app_ids(loaded, route), TopicPartition(topic, partition), offset)
     if found is None:
         raise DataLossError(
             f"{topic}:{partition} offset {offset} is not in table {route.table}",

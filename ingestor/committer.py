@@ -128,7 +128,7 @@ class Committer:
         msg = f"other writers won {conflicts + 1} slots of the log in a row; nothing was lost"
         raise OccExhaustedError(
             msg,
-            hint="raise occ.max_retries, lengthen flush.seconds, or let fewer writers share the table; then start again",
+            hint="raise occ.max_retries, lengthen flush.seconds, or let fewer writers share the table, and start again",
         )
 
     def _compare(self, staged: Staged) -> None:

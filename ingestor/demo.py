@@ -68,7 +68,11 @@ def _demo(folder: Path, tell: Callable[[str], None]) -> None:
         tell(f"killed the ingestor hard (SIGKILL) with the table at version {_version(table)}")
     more = _produce(producer)
     tell(f"produced {sum(more.values()):,} more while no ingestor ran; restarted it until everything is drained")
-    subprocess.run([sys.executable, "-m", "ingestor", "run", str(config), "--once"], check=True)  # noqa: S603 - ourselves
+    drained = subprocess.run([sys.executable, "-m", "ingestor", "run", str(config), "--once"], check=False)  # noqa: S603 - ourselves
+    if drained.returncode != 0:
+        raise IngestorError(
+            f"the ingestor ended with exit code {drained.returncode}", hint="its last line above tells why"
+        )
     wanted = sum((produced + more).values())
     report = audit_routes(loaded, against_kafka=False, watched=False)["user-events"]
     for line in report.lines():
@@ -119,6 +123,10 @@ def _kill_in_the_middle(config: Path, table: str, versions: int) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while _version(table) < goal and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
+        if process.poll() is not None:
+            raise IngestorError(
+                f"the ingestor ended by itself ({process.returncode})", hint="its last line above tells why"
+            )
     finally:
         if process.poll() is None:
             os.kill(process.pid, signal.SIGKILL)

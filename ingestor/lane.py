@@ -111,6 +111,11 @@ class Lane:
         """Tell whether a sealed batch is on its way into the log."""
         return self._landing is not None
 
+    @property
+    def draft_bytes(self) -> int:
+        """Return the size of the open draft, as Kafka carried its records."""
+        return 0 if self._draft is None else self._draft.stats.bytes
+
     def holds(self, tps: Collection[TopicPartition]) -> bool:
         """Tell whether there are records of these partitions that are not durable yet."""
         in_draft = self._draft is not None and not self._draft.last.keys().isdisjoint(tps)

@@ -71,9 +71,9 @@ def configure(
     root.setLevel(max(logging.WARNING, logging.getLevelName(level)))
     logging.getLogger(NAME).setLevel(level)
     librdkafka = librdkafka_logger()
-    for repeated in [known for known in librdkafka.filters if isinstance(known, _Repeated)]:
+    for repeated in [known for known in librdkafka.filters if isinstance(known, _Librdkafka)]:
         librdkafka.removeFilter(repeated)
-    librdkafka.addFilter(_Repeated())
+    librdkafka.addFilter(_Librdkafka())
 
 
 def _formatter(style: str, level: str, *, colors: bool) -> ProcessorFormatter:
@@ -190,8 +190,11 @@ class Throttle:
             return held_back
 
 
-class _Repeated(logging.Filter):
-    """Thins out what librdkafka repeats: the same facility with the same words, numbers aside."""
+class _Librdkafka(logging.Filter):
+    """Thins out what librdkafka repeats (the same words, numbers aside), and takes none of it for an error.
+
+    It goes on by itself after whatever it logs; what stops the ingestor or loses records, the ingestor says itself.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,4 +205,6 @@ class _Repeated(logging.Filter):
         held_back = self._throttle.allow((record.levelno, words))
         if held_back:
             record.suppressed = held_back
+        if record.levelno > logging.WARNING:
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
         return held_back is not None

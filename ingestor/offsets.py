@@ -160,9 +160,11 @@ def _refuse_doubling(
     back = {tp: position for tp, position in positions.items() if (txn := before[tp]) is not None and position <= txn}
     for tp, last in table.last_offsets(back).items():
         if last >= back[tp]:
-            where = f"stream_topic = '{tp.topic}' AND stream_partition = {tp.partition} AND stream_offset >= {back[tp]}"
+            rows = f"stream_topic = '{tp.topic}' AND stream_partition = {tp.partition}"
             msg = f"table {route.table} still holds {tp} up to offset {last}: reading from {back[tp]} would double rows"
-            raise ConfigError(msg, hint=f"DELETE FROM the table WHERE {where}, then set the offset again")
+            raise ConfigError(
+                msg, hint=f"delete those rows first (WHERE {rows} AND stream_offset >= {back[tp]}), then set the offset"
+            )
 
 
 def _shown(txn: int | None) -> str:

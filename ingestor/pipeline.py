@@ -100,6 +100,17 @@ class Route:
         self.adrift.difference_update(tps)
 
 
+@dataclass(frozen=True, slots=True)
+class RouteView:
+    """How a route was at some moment, for whoever looks at the process from outside."""
+
+    breaker: BreakerState
+    paused: bool
+    pending: int  # partitions that are ours but not read yet
+    positions: Mapping[TopicPartition, int]
+    draft_bytes: int
+
+
 class Pipeline:
     """Leads the routes of one process. Everything here runs on the thread that polls."""
 
@@ -128,6 +139,8 @@ class Pipeline:
         self._ends: dict[TopicPartition, int] = {}
         self._stopping = False
         self._failure: BaseException | None = None
+        self.on_step: Callable[[], None] = lambda: None  # for whoever shows how the loop is doing
+        self._joined = False
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
@@ -145,6 +158,7 @@ class Pipeline:
         self._source.subscribe(self)
         while not self._stopping and not until():
             self.step(_POLL_SECONDS)
+            self.on_step()
         self.finish()
 
     def step(self, timeout: float) -> None:
@@ -168,6 +182,24 @@ class Pipeline:
         if unfinished:
             msg = f"storage did not answer in time, so the last records of {', '.join(unfinished)} are not in the table"
             raise IngestorError(msg, hint="nothing is lost: they are read again at the next start")
+
+    @property
+    def joined(self) -> bool:
+        """Tell whether the group has given us an assignment, be it empty."""
+        return self._joined
+
+    def view(self) -> dict[str, RouteView]:
+        """Return how every route is, as values that do not change any more."""
+        return {
+            name: RouteView(
+                breaker=route.breaker.state,
+                paused=route.paused,
+                pending=len(route.pending) + len(route.adrift),
+                positions={tp: max(at, self._ends.get(tp, 0)) for tp, at in route.lane.positions.items()},
+                draft_bytes=route.lane.draft_bytes,
+            )
+            for name, route in self._routes.items()
+        }
 
     def abandon(self) -> None:
         """Leave the group without landing anything more: after a failure."""
@@ -288,6 +320,7 @@ class Pipeline:
     def on_assigned(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Place new partitions by the ledger; what can't be placed in time stays paused and is placed later."""
         self._watcher.rebalanced("assigned", tps)
+        self._joined = True
         starts: dict[TopicPartition, int] = {}
         if self._failure is not None:
             return starts
@@ -323,6 +356,7 @@ class Pipeline:
     def on_lost(self, tps: Collection[TopicPartition]) -> None:
         """Forget partitions that somebody else may own already; what of theirs is not landing is thrown away."""
         self._watcher.rebalanced("lost", tps)
+        self._joined = False
         self._let_go(tps)
 
     def _let_go(self, tps: Collection[TopicPartition]) -> None:

@@ -9,11 +9,13 @@ import time
 from typing import TYPE_CHECKING
 
 from ingestor import logs
-from ingestor.assembly import Assembly, Interrupted, matching
+from ingestor.assembly import Assembly, Interrupted, matching, times
 from ingestor.errors import ConfigError, RefusedError, Unavailable
+from ingestor.http import HttpServer
 from ingestor.metrics import Metrics
 from ingestor.records import TopicPartition
 from ingestor.retry import Stopped
+from ingestor.status import Status
 from ingestor.watch import Watch
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 ONCE_PATIENCE_SECONDS = 30.0
 _ONCE_IDLE_SECONDS = 10.0  # a group whose other members own every partition leaves us nothing to drain
 _ASK_AGAIN_SECONDS = 0.5
+_STUCK_SECONDS = 30.0  # a loop that did not turn for so long is stuck, unless it lands what a rebalance takes away
 
 
 def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
@@ -50,11 +53,10 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         pipeline = assembly.pipeline(patience_seconds=ONCE_PATIENCE_SECONDS if once else None)
         if assembly.stopping:
             pipeline.stop()
-        log.info("started", routes=len(settings.routes), once=once)
-        if once:
-            pipeline.run(_drained(pipeline, ends, watch, show=progress))
-        else:
-            pipeline.run()
+        server = _serve(settings, assembly, watch, pipeline)
+        log.info("started", routes=len(settings.routes), once=once, http=None if server is None else server.url)
+        drained = _Drained(pipeline, ends, watch, show=progress) if once else None
+        pipeline.run(lambda: drained() if drained is not None else False)
     except (Interrupted, Stopped):
         pass
     except BaseException:
@@ -65,6 +67,19 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
     assembly.ending.begin()
     log.info("stopped", rows=watch.rows_landed)
     return watch.rows_landed
+
+
+def _serve(settings: Settings, assembly: Assembly, watch: Watch, pipeline: Pipeline) -> HttpServer | None:
+    """Start the HTTP server, if there is to be one."""
+    if settings.http is None:
+        return None
+    stuck_seconds = _STUCK_SECONDS + times(settings.kafka).revoke_seconds
+    status = Status(watch.metrics, assembly.broker, stuck_seconds=stuck_seconds)
+    watch.status = status
+    pipeline.on_step = lambda: status.tick(pipeline)
+    server = HttpServer(settings.http.host, settings.http.port, status, watch.metrics.registry)
+    server.start()
+    return server
 
 
 def _wait_for_topics(settings: Settings, assembly: Assembly, watch: Watch, *, once: bool) -> dict[TopicPartition, int]:
@@ -102,7 +117,7 @@ def _ends(settings: Settings, assembly: Assembly, existing: dict[str, int]) -> d
     return {tp: marks.stable for tp, marks in assembly.broker.watermarks(tps).items()}
 
 
-class _drained:  # noqa: N801 - used as a condition, not as a thing
+class _Drained:
     """Tells after every step whether everything that was there at the start is in hand."""
 
     def __init__(self, pipeline: Pipeline, ends: dict[TopicPartition, int], watch: Watch, *, show: bool) -> None:

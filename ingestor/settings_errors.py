@@ -102,14 +102,20 @@ def _in_words(error: ErrorDetails) -> tuple[str, str]:
         return "is not one of the choices", f"choose {context['expected']}"
     if kind == "string_type":
         structure = isinstance(error["input"], list | dict | type(None))
-        return "is not text", "write text" if structure else "put it in quotes"
+        return "is not text", "write text (a key with dots in one piece)" if structure else "put it in quotes"
     for name, words in _BOUNDS.items():
         if name in context:
-            return f"must be {words} {context[name]}", "choose such a value"
+            return f"must be {words} {_bound(context[name])}", "choose such a value"
     for prefix, what, hint in _WORDS:
         if kind.startswith(prefix):
             return what, hint
     return error["msg"].removeprefix("Input ").replace("should", "must"), "choose such a value"
+
+
+def _bound(limit: object) -> str:
+    """Write a limit of megabytes as such."""
+    mebi, rest = divmod(limit, 1 << 20) if isinstance(limit, int) else (0, 1)
+    return f"{mebi}MiB" if mebi and not rest else str(limit)
 
 
 def _known_keys(steps: list[str], model: type[BaseModel]) -> str:

@@ -95,7 +95,7 @@ class Route(Section):
                 "is no compression",
                 "choose zstd, zstd:1 to zstd:22, gzip, gzip:1 to gzip:9, snappy, lz4 or none",
             )
-        return text
+        return "none" if text == "uncompressed" else text
 
     @property
     def name(self) -> str:
@@ -118,15 +118,3 @@ class Route(Section):
         """The columns of the raw table."""
         extras = tuple(name for name in EXTRA_COLUMNS if name in self.extra_columns)
         return RawSchema(extras, partitioned=INGEST_DATE in self.partition_by)
-
-    @property
-    def codec(self) -> str:
-        """The Parquet codec, as pyarrow calls it."""
-        codec = self.compression.partition(":")[0]
-        return "none" if codec == "uncompressed" else codec
-
-    @property
-    def compression_level(self) -> int | None:
-        """The codec's level, None for its own default."""
-        level = self.compression.partition(":")[2]
-        return int(level) if level else None

@@ -7,6 +7,7 @@ so a file's size does not show in the process's. `Draft` is the poll thread's vi
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -49,6 +50,7 @@ class Staged:
     counts: Mapping[TopicPartition, int] = field(default_factory=dict)
     payload_bytes: int = 0
     newest_ms: int = -1
+    write_seconds: float = 0.0  # spent on encoding and writing the files
 
 
 class Budget:
@@ -142,7 +144,16 @@ class Draft:
 
         def close() -> Staged:
             file = self._writer.close()
-            return Staged(self.commit_id, (file,), expected, last, counts, self._payload_bytes, self._newest_ms)
+            return Staged(
+                commit_id=self.commit_id,
+                files=(file,),
+                expected=expected,
+                last=last,
+                counts=counts,
+                payload_bytes=self._payload_bytes,
+                newest_ms=self._newest_ms,
+                write_seconds=self._writer.seconds,
+            )
 
         return self._worker.submit(close)
 
@@ -178,6 +189,7 @@ class _FileWriter:
         self._parquet: pq.ParquetWriter | None = None
         self._metadata: list[pq.FileMetaData] = []
         self._size = 0
+        self.seconds = 0.0
 
     def abandon(self) -> None:
         """Skip the batches that still wait; called from the poll thread."""
@@ -219,11 +231,13 @@ class _FileWriter:
     def _guarded(self, step: Callable[[], None]) -> None:
         if self.failure is not None:
             return
+        started = time.perf_counter()
         try:
             step()
         except BaseException as error:  # noqa: BLE001 - the poll thread looks at it and decides
             self.failure = error
             self._drop_gathered()
+        self.seconds += time.perf_counter() - started
 
     def _drop_gathered(self) -> None:
         self._gathered.clear()

@@ -94,17 +94,18 @@ class RawTable:
         self.storage: Storage = open_storage(uri, self._object_store)
         self._schema = Schema.from_arrow(schema.table)
         self._handle = self._open_or_create()
-        self._opened_at = self.version
+        self._opened_at = self._seen = self._landed = self._handle.version()
         self._table_id = str(self._handle.metadata().id)
-        self._verify()
+        self._verify(self._handle)
         self.txns: dict[str, int] = {}
         self.origins: dict[str, Mapping[str, str]] = {}
-        self._read_txns()
+        self._take_snapshot()
+        self._tip = self._fingerprint(self._seen)
 
     @property
     def version(self) -> int:
-        """The version that this handle has seen."""
-        return self._handle.version()
+        """The version that this handle has seen, and whose txns it knows."""
+        return self._seen
 
     @property
     def table_id(self) -> str:
@@ -112,37 +113,47 @@ class RawTable:
         return self._table_id
 
     def refresh(self) -> None:
-        """Look at the newest version and take its txns; refuse if it is no longer the table that was opened."""
-        before = self.version
-        if before - self._opened_at >= CHECKPOINT_EVERY:
-            self._handle = self._open()  # a handle that is only ever updated grows for ever
-            self._opened_at = self.version
+        """Look at the newest version and take its txns; refuse if it is no longer the table that was opened.
+
+        If it fails on the way, the next call goes on from the version that was last taken in whole.
+        """
+        if self._handle.version() - self._opened_at >= CHECKPOINT_EVERY:
+            self._reopen()  # a handle that is only ever updated grows for ever
         else:
             self._handle.update_incremental()
-        if self.version < before or self.version < self._landed:
-            raise self._replaced(f"its newest version is {self.version}, it was {max(before, self._landed)}")
-        if self.version == before:
-            if self._fingerprint(before) != self._tip:
-                raise self._replaced(f"log entry {before} is not what it was")
-            return
-        self._follow(before)
+        newest = self._handle.version()
+        if newest < max(self._seen, self._landed):
+            raise self._replaced(f"its newest version is {newest}, it was {max(self._seen, self._landed)}")
+        if newest > self._seen:
+            self._follow(newest)
+        elif self._fingerprint(newest) != self._tip:
+            raise self._replaced(f"log entry {newest} is not what it was")
 
-    def _follow(self, before: int) -> None:
-        """Take in the entries after a version."""
+    def _follow(self, newest: int) -> None:
+        """Take in the entries up to a version, then call it seen."""
         changed = False
         try:
-            for entry in deltalog.entries(self.storage, before + 1, self.version):
+            for entry in deltalog.entries(self.storage, self._seen + 1, newest):
                 self.txns.update(entry.txns)
                 self.origins.update(entry.origins)
                 changed |= entry.metadata is not None or entry.protocol is not None
-            self._tip = self._fingerprint(self.version)
         except LookupError:  # cleaned up meanwhile: a checkpoint has what they said
-            self._read_txns()
+            self._take_snapshot()
             changed = True
         if changed:
-            self._handle = self._open()
-            self._opened_at = self.version
-            self._verify()
+            self._verify(self._open())  # not for committing: that needs the very version whose txns we know
+        self._tip = self._fingerprint(newest)
+        self._seen = newest
+
+    def _take_snapshot(self) -> None:
+        """Take every txn and origin of the handle's version, whatever was known before."""
+        version = self._handle.version()
+        self.txns = deltalog.txns_at(self.storage, version)
+        self.origins = deltalog.latest_origins(self.storage, version)
+
+    def _reopen(self) -> None:
+        self._handle = self._open()
+        self._opened_at = self._handle.version()
 
     def attempt(self, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Put one log entry at `version + 1`. Whatever is raised, the entry may be there."""
@@ -193,12 +204,6 @@ class RawTable:
                         if tp in wanted:
                             found[tp] = max(offset, found.get(tp, offset))
         return found
-
-    def _read_txns(self) -> None:
-        self.txns = deltalog.txns_at(self.storage, self.version)
-        self.origins = deltalog.latest_origins(self.storage, self.version)
-        self._tip = self._fingerprint(self.version)
-        self._landed = self.version
 
     def _fingerprint(self, version: int) -> bytes | None:
         text = self.storage.read(deltalog.entry_path(version))
@@ -251,10 +256,10 @@ class RawTable:
         msg = f"table {self.uri} was replaced or its log cut off while it was being written: {how}"
         return RefusedError(msg, hint="find out who did it; then start again, and the table is read afresh")
 
-    def _verify(self) -> None:
+    def _verify(self, handle: DeltaTable) -> None:
         """Refuse a table that is not the one that was opened, or that we would damage."""
-        verify_schema(self.uri, self._handle, self.schema)
-        if str(self._handle.metadata().id) != self._table_id:
+        verify_schema(self.uri, handle, self.schema)
+        if str(handle.metadata().id) != self._table_id:
             raise self._replaced("its id is another one")
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ingestor.metrics import Metrics
     from ingestor.placement import Placed
     from ingestor.records import TopicPartition
+    from ingestor.status import Status
 
 _REPEAT_SECONDS = 10.0  # the same wait is told once in so long
 
@@ -29,6 +30,7 @@ class Watch:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self.rows_landed = 0
+        self.status: Status | None = None
         self._log = logs.get()
         self._told: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -57,6 +59,17 @@ class Watch:
             answer="lost" if landed.outcome is Outcome.LANDED_UNANSWERED else "ok",
             commit_id=staged.commit_id,
         )
+        if self.status is not None:
+            self.status.commits.append(
+                {
+                    "route": route,
+                    "version": landed.version,
+                    "rows": rows,
+                    "seconds": round(landed.seconds, 3),
+                    "commit_id": staged.commit_id,
+                    "at": time.time(),
+                }
+            )
         for gap in flushed.gaps:
             self._log.error("records lost", route=route, gap=str(gap), offsets=gap.offsets)
             self.metrics.lost_offsets(route, gap.tp, gap.offsets)
@@ -66,6 +79,7 @@ class Watch:
             payload_bytes=staged.payload_bytes,
             last=staged.last,
             commit_seconds=landed.seconds,
+            write_seconds=staged.write_seconds,
             age_seconds=age,
         )
 
@@ -128,6 +142,15 @@ class Watch:
         self.metrics.commit(route, outcome.value)
         if outcome is Outcome.CONFLICT:
             self.metrics.retry(route, "conflict")
+
+    def checkpointed(self, route: str, version: int) -> None:
+        """Tell that the log has a new checkpoint."""
+        self._log.debug("checkpoint", route=route, version=version)
+
+    def checkpoint_failed(self, route: str, why: str) -> None:
+        """Tell that the log has no new checkpoint: commits get slower until the next one succeeds."""
+        self._log.warning("checkpoint failed", route=route, why=" ".join(why.split())[:300])
+        self.metrics.retry(route, "checkpoint")
 
     def breaker_changed(self, store: str, state: BreakerState) -> None:
         """Tell that a store is left alone, probed or back."""

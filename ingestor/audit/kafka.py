@@ -158,13 +158,16 @@ class KafkaAudit:
         for tp, windows in differing.items():
             compacted = self._kafka.compacted(tp.topic)
             runs = _Runs(tp, self._findings, compacted=compacted)
-            for done, window in enumerate(windows):
-                if self._findings.total >= LISTED or (done >= _EXAMINED and not compacted):
-                    self._rest(tp, windows[done:])
-                    break
+            limit = len(windows) if compacted else _EXAMINED
+            looked_at = 0
+            while looked_at < min(limit, len(windows)) and self._findings.total < LISTED:
+                window = windows[looked_at]
                 progress(f"{tp}: comparing {offsets_text(*_bounds(window))} record by record")
                 self._compare(tp, window, runs)
+                looked_at += 1
             runs.close()
+            if looked_at < len(windows):
+                self._rest(tp, windows[looked_at:])
 
     def _rest(self, tp: TopicPartition, windows: Sequence[int]) -> None:
         offsets = _bounds(windows[0])[0], _bounds(windows[-1])[1]

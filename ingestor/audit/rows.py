@@ -157,9 +157,7 @@ class RowAudit:
             if span.jumbled:
                 self._blame(file, tp, span, version, kind="order", what="did not land them in order")
 
-    def _blame(
-        self, file: LiveFile, tp: TopicPartition, span: _Span, version: int, *, kind: str, what: str
-    ) -> None:
+    def _blame(self, file: LiveFile, tp: TopicPartition, span: _Span, version: int, *, kind: str, what: str) -> None:
         offsets = (span.first, span.last)
         sentence = f"{file.path} holds {tp} {offsets_text(*offsets)}, but version {version} {what}"
         finding = Finding(kind, sentence, tp=tp, offsets=offsets, version=version, file=file.path)

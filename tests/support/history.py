@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -124,9 +125,13 @@ def _read_all(consumer: Consumer, topics: set[str]) -> dict[Coordinate, Content]
     waiting = {(topic, number) for topic in topics for number in metadata[topic].partitions}
     consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in waiting])
     found: dict[Coordinate, Content] = {}
+    silent_since = time.monotonic()
     while waiting:
-        messages = consumer.consume(10_000, timeout=_TIMEOUT_SECONDS)
-        assert messages, f"Kafka says nothing more, with {sorted(waiting)} not read to their ends"
+        messages = consumer.consume(10_000, timeout=0.1)
+        if messages:
+            silent_since = time.monotonic()
+        silent = time.monotonic() - silent_since
+        assert silent < _TIMEOUT_SECONDS, f"Kafka falls silent before {sorted(waiting)} end"
         for message in messages:
             tp = (message.topic(), message.partition())
             error = message.error()

@@ -120,7 +120,7 @@ class TableMaker:
     def clean_log(self, *, before: int) -> None:
         """Remove the log entries before a version, as log cleanup does after a checkpoint."""
         for version in range(before):
-            (self.path / "_delta_log" / f"{version:020d}.json").unlink()
+            (self.path / "_delta_log" / f"{version:020d}.json").unlink(missing_ok=True)
 
 
 def _micros(milliseconds: int) -> int | None:

@@ -72,12 +72,14 @@ class FakeKafka:
     def __init__(self, topics: Mapping[str, int]) -> None:
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self._ids: dict[str, str] = {}
+        self._made = 0
         for topic, count in topics.items():
             self.add_topic(topic, count)
 
     def add_topic(self, topic: str, count: int) -> None:
         """Create a topic, or create it again: empty, under another id."""
-        self._ids[topic] = f"{topic}-id{len(self._ids.get(topic, ''))}"
+        self._made += 1
+        self._ids[topic] = f"{topic}-id-{self._made}"
         for number in range(count):
             self.partitions[TopicPartition(topic, number)] = FakePartition()
 

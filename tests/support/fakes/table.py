@@ -183,7 +183,7 @@ class FakeTable:
     def holding(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return those of the partitions that have rows."""
         with _Step(self, "holding"):
-            found = set()
+            found: set[TopicPartition] = set()
             for entry in self.log.entries:
                 for file in entry.files:
                     rows = pq.read_table(pa.BufferReader(self.storage.files[file.path])).to_pylist()

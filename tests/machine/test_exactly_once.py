@@ -1,0 +1,304 @@
+"""Exactly once, whatever happens: hypothesis leads two or three ingestors through faults and looks for a lost record.
+
+The processes are made of the real pipeline, lane, committer and placer; Kafka, the log and the threads are fakes that
+do one thing at a time (tests/support/fakes). After every rule an independent judge reads the log.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ingestor.records import TopicPartition
+from tests.support.fakes.process import ALL, Process, World
+from tests.support.fakes.table import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOPICS = {"a": 2, "b": 1}
+TPS = [TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)]
+MEMBERS_MAX = 3
+TURNS_MAX = 300
+T = TypeVar("T")
+
+members = st.integers(0, MEMBERS_MAX - 1)
+partitions = st.sampled_from(TPS)
+patience = st.sampled_from([ALL, ALL, ALL, 0, 1, 2, 3, 5])
+values = st.lists(st.sampled_from([b"text", b"", None, b"\x00\xff" * 20]), min_size=1, max_size=8)
+steps_of_a_commit = st.sampled_from(["refresh", "attempt", "attempt", "slot", "settle", "sleep"])
+interruptions = st.sampled_from(
+    [
+        "foreign commit",
+        "foreign commit",
+        "others work",
+        "others go on",
+        "own poll",
+        "own poll",
+        "expired",
+        "expired, others go on",
+        "delayed requests land",
+        "crash",
+        "rebalance, own poll, others go on",
+        "retention",
+    ]
+)
+
+
+class Ingestors(RuleBasedStateMachine):
+    """Two or three processes, one group, one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._exit = ExitStack()
+        self.world = World(TOPICS, eager=False)
+        self.processes: list[Process] = []
+        self.interrupted = False
+
+    @initialize(eager=st.booleans(), count=st.integers(2, MEMBERS_MAX))
+    def start(self, *, eager: bool, count: int) -> None:
+        """Start the processes, with something to read."""
+        self.world = self._exit.enter_context(World(TOPICS, eager=eager).installed())
+        for tp in TPS:
+            self.world.kafka.produce(tp, [b"first"] * 5)
+        self.processes = [self.world.process() for _ in range(count)]
+
+    def at(self, number: int) -> Process:
+        """Return one of the processes."""
+        return self.processes[number % len(self.processes)]
+
+    # --- Kafka ------------------------------------------------------------------------------------------------------
+
+    @rule(tp=partitions, written=values)
+    def produce(self, tp: TopicPartition, written: list[bytes | None]) -> None:
+        """Append records, tombstones and empty ones among them."""
+        self.world.kafka.produce(tp, written)
+
+    @rule(tp=partitions, offsets=st.integers(1, 4))
+    def leave_a_gap(self, tp: TopicPartition, offsets: int) -> None:
+        """Append what no reader of committed records sees: markers, aborted records."""
+        self.world.kafka.skip(tp, offsets)
+
+    @rule(tp=partitions, commit=st.booleans())
+    def open_or_end_a_transaction(self, tp: TopicPartition, *, commit: bool) -> None:
+        """Open a transaction, or end the one that is open."""
+        if self.world.kafka.partitions[tp].held is None:
+            self.world.kafka.begin(tp)
+        else:
+            self.world.kafka.end(tp, commit=commit)
+
+    @rule(tp=partitions, back=st.integers(0, 10))
+    def compact(self, tp: TopicPartition, back: int) -> None:
+        """Take a record away that nobody need have read."""
+        self.world.kafka.compact(tp, self.world.kafka.partitions[tp].high - back)
+
+    @rule(tp=partitions, back=st.integers(0, 12))
+    def lose_to_retention(self, tp: TopicPartition, back: int) -> None:
+        """Take the oldest records away, also those that were not read yet."""
+        self.world.kafka.retain_from(tp, self.world.kafka.partitions[tp].stable - back)
+
+    # --- the group --------------------------------------------------------------------------------------------------
+
+    @rule(owners=st.lists(members, min_size=len(TPS), max_size=len(TPS)))
+    def rebalance(self, owners: list[int]) -> None:
+        """Let the coordinator hand the partitions out anew."""
+        names = self.world.group.members
+        if names:
+            self.world.group.share({tp: names[n % len(names)] for tp, n in zip(TPS, owners, strict=True)})
+
+    @rule(who=members)
+    def expire(self, who: int) -> None:
+        """Let the coordinator give a process up, which goes on without knowing."""
+        self.world.group.expire(self.at(who).name)
+
+    @rule(who=members, tp=partitions, offsets=st.integers(1, 6))
+    def deliver_again(self, who: int, tp: TopicPartition, offsets: int) -> None:
+        """Let Kafka hand out records once more."""
+        self.at(who).source.redeliver(tp, offsets)
+
+    @rule(who=members)
+    def let_strangers_through(self, who: int) -> None:
+        """Let records of revoked partitions come out of the poll that revoked them."""
+        source = self.at(who).source
+        source.strangers = not source.strangers
+
+    # --- the processes ----------------------------------------------------------------------------------------------
+
+    @rule(who=members, patient=patience)
+    def step(self, who: int, patient: int) -> None:
+        """Let a poll thread make a turn; its workers only run as far as it waits for them."""
+        self.at(who).step(patience=patient)
+
+    @rule(who=members, calls=st.integers(1, 4))
+    def work(self, who: int, calls: int) -> None:
+        """Let a process's workers do something."""
+        self.at(who).work(calls)
+
+    @rule(who=members)
+    def encode(self, who: int) -> None:
+        """Let a process's files be written, but not committed."""
+        if not self.at(who).dead:
+            self.at(who).encoder.run()
+
+    @rule(who=members, turns=st.integers(1, 3))
+    def go_on(self, who: int, turns: int) -> None:
+        """Let a process make whole turns."""
+        self.at(who).go(turns)
+
+    @rule(turns=st.integers(1, 3))
+    def all_go_on(self, turns: int) -> None:
+        """Let everybody make whole turns."""
+        for _ in range(turns):
+            for process in self.processes:
+                process.go()
+
+    @rule(who=members)
+    def crash(self, who: int) -> None:
+        """Kill a process."""
+        self.at(who).crash()
+
+    @rule(who=members)
+    @precondition(lambda self: any(process.dead for process in self.processes))
+    def start_again(self, who: int) -> None:
+        """Start a process in place of a dead one, which the group gives up then at the latest."""
+        dead = [number for number, process in enumerate(self.processes) if process.dead]
+        number = dead[who % len(dead)]
+        self.world.group.expire(self.processes[number].name)
+        self.processes[number] = self.world.process()
+
+    @rule(seconds=st.sampled_from([1, 5, 61, 61, 700, 90_000]))
+    def wait(self, seconds: int) -> None:
+        """Let time pass: flushes by age, breakers, the next date."""
+        self.world.clock.advance(seconds)
+
+    # --- storage ----------------------------------------------------------------------------------------------------
+
+    @rule(who=members, faults=st.lists(st.sampled_from(Fault), min_size=1, max_size=4))
+    def plan_for_attempts(self, who: int, faults: list[Fault]) -> None:
+        """Let the next tries to commit fail: before, after, later, or against a foreign writer."""
+        self.at(who).table.faults.attempt.extend(faults)
+
+    @rule(
+        who=members,
+        call=st.sampled_from(["refresh", "slot", "settle"]),
+        faults=st.lists(
+            st.sampled_from([Fault.NONE, Fault.FAILED, Fault.ANSWER_LOST, Fault.CRASH_BEFORE, Fault.CRASH_AFTER]),
+            min_size=1,
+            max_size=3,
+        ),
+    )
+    def plan_for(self, who: int, call: str, faults: list[Fault]) -> None:
+        """Let the next calls of another kind fail."""
+        getattr(self.at(who).table.faults, call).extend(faults)
+
+    @rule(count=st.integers(1, 2))
+    def let_files_fail(self, count: int) -> None:
+        """Let the next files that somebody writes fail."""
+        self.world.storage.failures.extend([OSError("connection reset by peer")] * count)
+
+    @rule(at=st.integers(0, 3))
+    @precondition(lambda self: self.world.log.delayed)
+    def land_delayed(self, at: int) -> None:
+        """Let a delayed request arrive, which lands if its slot is still free."""
+        self.world.log.land_delayed(at % len(self.world.log.delayed))
+
+    @rule(optimize=st.booleans())
+    def commit_something_foreign(self, *, optimize: bool) -> None:
+        """Let another program write to the table."""
+        self.world.log.write_foreign(None if optimize else {"other-app": self.world.log.version})
+
+    @rule(who=members, plan=st.lists(st.tuples(steps_of_a_commit, interruptions), min_size=1, max_size=3))
+    def interrupt(self, who: int, plan: list[tuple[str, str]]) -> None:
+        """Plan what comes in between the steps of a process's next commit."""
+        process = self.at(who)
+        for call, what in plan:
+            process.interpose(call, lambda what=what: self._interrupt(process, what))  # type: ignore[misc]
+
+    def _interrupt(self, process: Process, what: str) -> None:
+        if self.interrupted:
+            return  # one level deep is deep enough
+        self.interrupted = True
+        others = [each for each in self.processes if each is not process]
+        actions: dict[str, Callable[[], None]] = {
+            "foreign commit": self.world.log.write_foreign,
+            "others work": lambda: _each(others, Process.work),
+            "others go on": lambda: _each(others * 3, Process.go),
+            "own poll": process.step,
+            "expired": lambda: self.world.group.expire(process.name),
+            "delayed requests land": self._land_all_delayed,
+            "crash": process.crash,
+            "rebalance": self.world.group.share,
+            "retention": lambda: _each(TPS, lambda tp: self.lose_to_retention(tp, 4)),
+        }
+        try:
+            for action in what.split(", "):
+                actions[action]()
+        finally:
+            self.interrupted = False
+
+    def _land_all_delayed(self) -> None:
+        while self.world.log.delayed:
+            self.world.log.land_delayed()
+
+    # --- what must hold ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_log_is_right(self) -> None:
+        """Hold the log against what Kafka committed."""
+        self.world.judge.check()
+
+    def teardown(self) -> None:
+        """Stop all faults: every record must land, once, and nothing may stay behind."""
+        try:
+            if self.processes:
+                self._come_to_rest()
+        finally:
+            self._exit.close()
+
+    def _come_to_rest(self) -> None:
+        self.world.storage.failures.clear()
+        for process in self.processes:
+            process.table.faults.clear()
+            process.between.clear()
+            if process.dead:
+                self.world.group.expire(process.name)
+        for tp in TPS:
+            self.world.kafka.end(tp, commit=True)
+        alive = [process for process in self.processes if not process.dead] or [self.world.process()]
+        self._land_all_delayed()
+        for _ in range(TURNS_MAX):
+            for process in alive:
+                process.go()
+            self.world.judge.check()
+            self.world.clock.advance(31)
+            if self._at_rest(alive):
+                break
+        self.world.judge.check_all_landed()
+        assert self._at_rest(alive), f"lag remains: {[(p.name, p.lane.positions, p.told.events[-5:]) for p in alive]}"
+        for process in alive:
+            assert process.budget.used == 0, "memory is still counted that nobody holds"
+
+    def _at_rest(self, alive: list[Process]) -> bool:
+        ends = {tp: partition.stable for tp, partition in self.world.kafka.partitions.items()}
+        held = [tp for process in alive for tp in process.pipeline.assigned]
+        return (
+            sorted(held) == sorted(TPS)
+            and all(process.lane.idle and not len(process.store) for process in alive)
+            and all(process.pipeline.reached(ends) for process in alive if process.pipeline.assigned)
+        )
+
+
+def _each(things: list[T], action: Callable[[T], object]) -> None:
+    for thing in things:
+        action(thing)
+
+
+TestExactlyOnce = Ingestors.TestCase
+TestExactlyOnce.settings = settings(
+    stateful_step_count=50,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
