@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 from ingestor.breaker import Breaker
 from ingestor.broker import Broker
+from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, make_patience, system_rng
 from ingestor.errors import ConfigError, Fenced, RefusedError, Unavailable
 from ingestor.lane import Lane
 from ingestor.ledger import AppIds
-from ingestor.pipeline import Pipeline, Times
-from ingestor.pipeline import Route as RouteAtWork
+from ingestor.pipeline import Pipeline
 from ingestor.placement import Placer, first_positions
 from ingestor.policy import Limits
 from ingestor.retry import Ending
+from ingestor.route import Route as RouteAtWork
+from ingestor.route import Times
 from ingestor.source import KafkaSource
-from ingestor.stager import Budget, Staged
+from ingestor.stager import Staged
 from ingestor.table import CHECKPOINT_EVERY, RawTable
 from ingestor.worker import ThreadWorker
 

@@ -10,7 +10,8 @@ from ingestor.broker import Broker
 from ingestor.deltalog import txns_at
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
 from ingestor.storage import local_root
-from ingestor.table import open_existing, open_handle, verify_schema
+from ingestor.table import open_existing, open_handle
+from ingestor.table_rules import verify_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable

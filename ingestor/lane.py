@@ -19,13 +19,14 @@ from ingestor import policy
 from ingestor.buffer import Selection, select
 from ingestor.errors import Fenced, IngestorError
 from ingestor.failures import classify
-from ingestor.stager import Budget, Draft, Staged
+from ingestor.stager import Draft, Staged
 from ingestor.worker import run_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from datetime import date
 
+    from ingestor.budget import Budget
     from ingestor.committer import Landed
     from ingestor.ledger import Gap
     from ingestor.policy import FlushReason, Limits

@@ -12,26 +12,24 @@ Only a reading partition has a position; records of all others are strangers to 
 
 from __future__ import annotations
 
+import sys
 from concurrent import futures
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from ingestor.breaker import Breaker, BreakerState
+from ingestor.breaker import BreakerState
 from ingestor.deadline import Deadline
 from ingestor.errors import IngestorError, Unavailable
 from ingestor.policy import FlushReason
+from ingestor.route import Route, RouteView, Times, Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from concurrent.futures import Future
 
-    from ingestor.buffer import Selection
-    from ingestor.lane import Flushed, Lane, Progress
-    from ingestor.placement import Placed, Placer
+    from ingestor.budget import Budget
+    from ingestor.lane import Progress
+    from ingestor.placement import Placed
     from ingestor.records import TopicPartition
     from ingestor.source import Polled, Source
-    from ingestor.stager import Budget
-    from ingestor.worker import Worker
 
 _POLL_SECONDS = 0.1
 _POLL_BYTES = 4 << 20  # enough to make the cost of a batch vanish, small enough to bound what one poll can bring
@@ -39,76 +37,6 @@ _POLL_RECORDS = 10_000
 _PLACE_AGAIN_SECONDS = 1.0
 _LANDING_SECONDS = 0.05  # most commits land within so long: better to wait than to outgrow the flush limits
 _BLOCKED_SECONDS = 0.3  # a lane that can't seal for so long is paused
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """How long the pipeline waits; derived from Kafka's own time-outs."""
-
-    revoke_seconds: float  # to land what a revocation takes away
-    place_seconds: float  # for the ledger during an assignment; what is not placed by then is placed later
-    stop_seconds: float = 8.0
-
-
-class Watcher(Protocol):
-    """Who is told what happens: logs and metrics. Called per poll, per flush and per rebalance, never per record."""
-
-    def accepted(self, route: str, selection: Selection) -> None:
-        """Records were taken in."""
-
-    def flushed(self, route: str, flushed: Flushed) -> None:
-        """A batch landed."""
-
-    def started_over(self, route: str, progress: Progress) -> None:
-        """What was in hand was dropped."""
-
-    def rebalanced(self, event: str, tps: Collection[TopicPartition]) -> None:
-        """Partitions came or went."""
-
-    def placed(self, route: str, placed: Placed) -> None:
-        """Partitions got their positions."""
-
-    def ended(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Partitions were read to their end."""
-
-    def waiting(self, why: str) -> None:
-        """Nothing may come for the moment."""
-
-    def held_back(self, route: str, *, paused: bool, why: str) -> None:
-        """A route was paused, or goes on."""
-
-
-@dataclass(slots=True)
-class Route:
-    """A route at work: its lane, and how its partitions get their places."""
-
-    lane: Lane
-    placer: Placer
-    store: Worker
-    breaker: Breaker
-    pending: set[TopicPartition] = field(default_factory=set)
-    adrift: set[TopicPartition] = field(default_factory=set)
-    placing: Future[Placed] | None = None
-    placing_tps: frozenset[TopicPartition] = frozenset()
-    place_at: float = 0.0
-    blocked_since: float | None = None
-    paused: bool = False
-
-    def forget(self, tps: Collection[TopicPartition]) -> None:
-        """Take partitions out of every state but reading."""
-        self.pending.difference_update(tps)
-        self.adrift.difference_update(tps)
-
-
-@dataclass(frozen=True, slots=True)
-class RouteView:
-    """How a route was at some moment, for whoever looks at the process from outside."""
-
-    breaker: BreakerState
-    paused: bool
-    pending: int  # partitions that are ours but not read yet
-    positions: Mapping[TopicPartition, int]
-    draft_bytes: int
 
 
 class Pipeline:
@@ -167,18 +95,38 @@ class Pipeline:
         if self._failure is not None:
             raise self._failure
         self._take(polled)
-        for route in self._routes.values():
-            self._handle(route, route.lane.look())
-            self._move_adrift(route)
-            self._place_pending(route)
+        for route in self._working():
+            try:
+                self._handle(route, route.lane.look())
+                self._move_adrift(route)
+                self._place_pending(route)
+            except IngestorError as error:
+                self._give_up(route, error)
         self._hold_back()
+
+    def _working(self) -> list[Route]:
+        return [route for route in self._routes.values() if route.failure is None]
+
+    def _give_up(self, route: Route, error: IngestorError) -> None:
+        """Stop a route that no retry can help; raise if no other is left."""
+        route.failure = error
+        ours = {tp for tp in self._assigned if self._route_of(tp.topic) == route.lane.name}
+        route.lane.drop(ours)
+        route.forget(ours)
+        self._source.pause(ours)
+        self._watcher.gave_up(route.lane.name, error)
+        if not self._working():
+            raise error
 
     def finish(self) -> None:
         """Land what is in hand while there is time, and leave the group."""
         deadline = Deadline(self._times.stop_seconds, self._clock)
-        self._land(self._routes.values(), FlushReason.STOP, deadline)
-        unfinished = [route.lane.name for route in self._routes.values() if not route.lane.idle]
+        self._land(self._working(), FlushReason.STOP, deadline)
+        unfinished = [route.lane.name for route in self._working() if not route.lane.idle]
         self.abandon()
+        for route in self._routes.values():
+            if route.failure is not None:
+                raise route.failure
         if unfinished:
             msg = f"storage did not answer in time, so the last records of {', '.join(unfinished)} are not in the table"
             raise IngestorError(msg, hint="nothing is lost: they are read again at the next start")
@@ -197,6 +145,7 @@ class Pipeline:
                 pending=len(route.pending) + len(route.adrift),
                 positions={tp: max(at, self._ends.get(tp, 0)) for tp, at in route.lane.positions.items()},
                 draft_bytes=route.lane.draft_bytes,
+                failure=None if route.failure is None else str(route.failure),
             )
             for name, route in self._routes.items()
         }
@@ -215,7 +164,10 @@ class Pipeline:
         return bool(self._assigned) and all(self._at(tp) >= ends.get(tp, 0) for tp in self._assigned)
 
     def _at(self, tp: TopicPartition) -> int:
-        position = self._routes[self._route_of(tp.topic)].lane.positions.get(tp)
+        route = self._routes[self._route_of(tp.topic)]
+        if route.failure is not None:
+            return sys.maxsize  # nothing more will be read
+        position = route.lane.positions.get(tp)
         return -1 if position is None else max(position, self._ends.get(tp, 0))
 
     def _take(self, polled: Polled) -> None:
@@ -327,6 +279,7 @@ class Pipeline:
         try:
             grouped = list(self._by_route(tps))
             self._assigned.update(tps)
+            grouped = [(route, wanted) for route, wanted in grouped if route.failure is None]
             for route, wanted in grouped:
                 route.pending |= wanted
                 if route.placing is None:
@@ -335,11 +288,18 @@ class Pipeline:
             for route, wanted in grouped:
                 if route.placing is not None and wanted <= route.placing_tps:
                     futures.wait([route.placing], timeout=deadline.left())
-                    placed = self._answer(route)
-                    starts |= {} if placed is None else self._enter(route, placed, wanted)
+                    starts |= self._place_now(route, wanted)
         except BaseException as error:  # noqa: BLE001 - raised after the poll, where nothing of librdkafka is in between
             self._failure = error
         return starts
+
+    def _place_now(self, route: Route, wanted: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        try:
+            placed = self._answer(route)
+        except IngestorError as error:
+            self._give_up(route, error)
+            return {}
+        return {} if placed is None else self._enter(route, placed, wanted)
 
     def on_revoked(self, tps: Collection[TopicPartition]) -> None:
         """Land what the partitions have in hand, as far as the deadline lets us; then forget them."""
@@ -374,7 +334,10 @@ class Pipeline:
             if not route.lane.landing:
                 route.lane.seal(reason)
         for route in routes:
-            self._handle(route, route.lane.flush(reason, deadline.left))
+            try:
+                self._handle(route, route.lane.flush(reason, deadline.left))
+            except IngestorError as error:
+                self._give_up(route, error)
 
     def _by_route(self, tps: Collection[TopicPartition]) -> Iterator[tuple[Route, set[TopicPartition]]]:
         by_route: dict[str, set[TopicPartition]] = {}
@@ -392,7 +355,7 @@ class Pipeline:
         if landing:
             futures.wait(landing, timeout=_LANDING_SECONDS, return_when=futures.FIRST_COMPLETED)
         now = self._clock()
-        for route in self._routes.values():
+        for route in self._working():
             if route.lane.blocking is None:
                 route.blocked_since = None
             elif route.blocked_since is None:

@@ -1,42 +1,29 @@
 """Writes a draft's batches into one open Parquet file while they come, on a worker thread.
 
 Encoding and compression release the GIL, so they run beside the poll thread; rows leave memory row group by row group,
-so a file's size does not show in the process's. `Draft` is the poll thread's view, `_FileWriter` runs on the worker.
+so a file's size does not show in the process's. `Draft` is the poll thread's view of what `parquet.FileWriter` does.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 import uuid
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from ingestor.parquet import FileWriter
 from ingestor.policy import DraftStats
 from ingestor.records import INGEST_DATE, RawSchema, TopicPartition
-from ingestor.table import DataFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
     from concurrent.futures import Future
+    from datetime import date
 
+    from ingestor.budget import Budget
     from ingestor.buffer import Batch
     from ingestor.storage import Storage
+    from ingestor.table import DataFile
     from ingestor.worker import Worker
-
-# Row groups of a few MiB cost least CPU and memory; much smaller ones cost both, larger ones only memory.
-ROW_GROUP_BYTES = 8 << 20
-_ZSTD_LEVEL = 1  # twice the speed of the default level for 5-10 % more bytes
-_STATISTICS = ("stream_topic", "stream_partition", "stream_offset", "message_timestamp", "message_timestamp_type")
-_DICTIONARY = ("stream_topic", "stream_partition", "message_timestamp_type")
-_DELTA_PACKED = ("stream_offset", "message_timestamp")
-# 9999-12-31T23:59:59.999999Z: later timestamps have no ISO form that every reader of statistics understands.
-_LAST_PLAIN_MICROS = 253_402_300_799_999_999
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,41 +38,6 @@ class Staged:
     payload_bytes: int = 0
     newest_ms: int = -1
     write_seconds: float = 0.0  # spent on encoding and writing the files
-
-
-class Budget:
-    """Bytes of records that the process holds in memory, counted across all threads."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._used = 0
-        self._changed = threading.Condition()
-
-    @property
-    def used(self) -> int:
-        """Return the bytes held now."""
-        return self._used
-
-    @property
-    def exhausted(self) -> bool:
-        """Tell whether nothing more should be taken in."""
-        return self._used >= self.limit
-
-    def take(self, size: int) -> None:
-        """Count bytes that are now held."""
-        with self._changed:
-            self._used += size
-
-    def give_back(self, size: int) -> None:
-        """Count bytes that are no longer held."""
-        with self._changed:
-            self._used -= size
-            self._changed.notify_all()
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until there is room again; tell whether there is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self.exhausted, timeout)
 
 
 class Draft:
@@ -115,7 +67,7 @@ class Draft:
         partition_values = {INGEST_DATE: ingest_date.isoformat()} if schema.partitioned else {}
         folder = f"{INGEST_DATE}={ingest_date.isoformat()}/" if schema.partitioned else ""
         path = f"{folder}part-{self.commit_id}.{compression.partition(':')[0]}.parquet"
-        self._writer = _FileWriter(storage, schema, path, compression, partition_values, budget)
+        self._writer = FileWriter(storage, schema, path, compression, partition_values, budget)
 
     @property
     def stats(self) -> DraftStats:
@@ -161,160 +113,3 @@ class Draft:
         """Throw the file away; no commit has named it, and none will."""
         self._writer.abandon()
         self._worker.submit(self._writer.abort)
-
-
-class _FileWriter:
-    """The worker's side of a draft: gathers batches to row groups, writes them, tells the file's statistics."""
-
-    def __init__(
-        self,
-        storage: Storage,
-        schema: RawSchema,
-        path: str,
-        compression: str,
-        partition_values: Mapping[str, str],
-        budget: Budget,
-    ) -> None:
-        self.failure: BaseException | None = None
-        self._storage = storage
-        self._schema = schema
-        self._path = path
-        self._compression = compression
-        self._partition_values = partition_values
-        self._budget = budget
-        self._abandoned = False
-        self._gathered: list[pa.RecordBatch] = []
-        self._gathered_bytes = 0
-        self._sink: pa.NativeFile | None = None
-        self._parquet: pq.ParquetWriter | None = None
-        self._metadata: list[pq.FileMetaData] = []
-        self._size = 0
-        self.seconds = 0.0
-
-    def abandon(self) -> None:
-        """Skip the batches that still wait; called from the poll thread."""
-        self._abandoned = True
-
-    def write(self, records: pa.RecordBatch) -> None:
-        """Take a batch in, and write a row group when enough is gathered."""
-        if self._abandoned or self.failure is not None:
-            self._budget.give_back(records.nbytes)
-            return
-        self._gathered.append(records)
-        self._gathered_bytes += records.nbytes
-        if self._gathered_bytes >= ROW_GROUP_BYTES:
-            self._guarded(self._write_row_group)
-
-    def close(self) -> DataFile:
-        """Finish the file and make it durable; raise whatever went wrong since it was opened."""
-        self._guarded(self._write_row_group)
-        self._guarded(self._finish)
-        if self.failure is not None:
-            raise self.failure
-        return DataFile(self._path, self._size, file_statistics(self._metadata[0]), dict(self._partition_values))
-
-    def abort(self) -> None:
-        """Close what is open and remove the file."""
-        self._drop_gathered()
-        for part in (self._parquet, self._sink):
-            try:
-                if part is not None:
-                    part.close()
-            except (OSError, ValueError, pa.ArrowException) as error:
-                self.failure = self.failure or error
-        try:
-            if self._sink is not None:
-                self._storage.discard(self._path)
-        except OSError as error:  # an orphan: VACUUM takes it
-            self.failure = self.failure or error
-
-    def _guarded(self, step: Callable[[], None]) -> None:
-        if self.failure is not None:
-            return
-        started = time.perf_counter()
-        try:
-            step()
-        except BaseException as error:  # noqa: BLE001 - the poll thread looks at it and decides
-            self.failure = error
-            self._drop_gathered()
-        self.seconds += time.perf_counter() - started
-
-    def _drop_gathered(self) -> None:
-        self._gathered.clear()
-        self._budget.give_back(self._gathered_bytes)
-        self._gathered_bytes = 0
-
-    def _write_row_group(self) -> None:
-        if not self._gathered:
-            return
-        table = pa.Table.from_batches(self._gathered).unify_dictionaries()
-        if self._parquet is None:
-            self._sink = self._storage.create(self._path)
-            self._parquet = _parquet_writer(self._sink, table.schema, self._compression, self._metadata)
-        self._parquet.write_table(table, row_group_size=table.num_rows)
-        del table
-        self._drop_gathered()
-
-    def _finish(self) -> None:
-        if self._parquet is None or self._sink is None:
-            msg = "an empty draft can't be sealed"
-            raise RuntimeError(msg)
-        self._parquet.close()
-        self._size = int(self._sink.tell())
-        self._sink.close()
-        self._storage.settle(self._path)
-
-
-def _parquet_writer(
-    sink: pa.NativeFile, schema: pa.Schema, compression: str, metadata: list[pq.FileMetaData]
-) -> pq.ParquetWriter:
-    codec, _, level = compression.partition(":")
-    present = set(schema.names)
-    return pq.ParquetWriter(
-        sink,
-        schema,
-        compression=codec,
-        compression_level=int(level) if level else (_ZSTD_LEVEL if codec == "zstd" else None),
-        use_dictionary=[name for name in _DICTIONARY if name in present],
-        column_encoding=dict.fromkeys(_DELTA_PACKED, "DELTA_BINARY_PACKED"),
-        write_statistics=[name for name in _STATISTICS if name in present],
-        store_schema=False,  # Arrow's own schema would call the topic a dictionary; Delta calls it a string
-        metadata_collector=metadata,
-    )
-
-
-def file_statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Return Delta's statistics of a file from what its Parquet footer says."""
-    minima: dict[str, list[Any]] = {}
-    maxima: dict[str, list[Any]] = {}
-    nulls: dict[str, int] = {}
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for index in range(row_group.num_columns):
-            column = row_group.column(index)
-            statistics = column.statistics
-            if statistics is None or column.path_in_schema not in _STATISTICS:
-                continue
-            nulls[column.path_in_schema] = nulls.get(column.path_in_schema, 0) + statistics.null_count
-            if statistics.has_min_max:
-                minima.setdefault(column.path_in_schema, []).append(statistics.min_raw)
-                maxima.setdefault(column.path_in_schema, []).append(statistics.max_raw)
-    return {
-        "numRecords": metadata.num_rows,
-        "minValues": _bounds(minima, min),
-        "maxValues": _bounds(maxima, max),
-        "nullCount": nulls,
-    }
-
-
-def _bounds(found: Mapping[str, Sequence[Any]], pick: Callable[[Sequence[Any]], Any]) -> dict[str, Any]:
-    bounds = {}
-    for name, values in found.items():
-        value = pick(values)
-        if name == "message_timestamp":
-            if not 0 <= value <= _LAST_PLAIN_MICROS:
-                continue
-            moment = _EPOCH + timedelta(microseconds=value)
-            value = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        bounds[name] = value.decode() if isinstance(value, bytes) else value
-    return bounds

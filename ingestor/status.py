@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ingestor.metrics import Metrics
-    from ingestor.pipeline import Pipeline, RouteView
+    from ingestor.pipeline import Pipeline
     from ingestor.placement import Cluster
     from ingestor.records import TopicPartition
+    from ingestor.route import RouteView
 
 _SNAPSHOT_SECONDS = 1.0
 _LAG_SECONDS = 10.0
@@ -60,6 +61,8 @@ class Status:
         for name, route in self._routes.items():
             if route.breaker is not BreakerState.CLOSED:
                 reasons.append(f"route {name}: breaker is {route.breaker.value}, the table's store does not answer")
+            if route.failure is not None:
+                reasons.append(f"route {name} was stopped: {route.failure}")
             if route.pending:
                 reasons.append(f"route {name}: {route.pending} partitions wait for the ledger to be read")
         return reasons
@@ -75,8 +78,9 @@ class Status:
 
     def _route(self, route: RouteView) -> dict[str, Any]:
         return {
+            "state": "stopped" if route.failure else "paused" if route.paused else "running",
+            "failure": route.failure,
             "breaker": route.breaker.value,
-            "paused": route.paused,
             "pending": route.pending,
             "buffer_bytes": route.draft_bytes,
             "partitions": [

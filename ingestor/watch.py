@@ -125,6 +125,10 @@ class Watch:
             self._told[why] = now
         self._log.warning("waiting", why=why)
 
+    def gave_up(self, route: str, error: IngestorError) -> None:
+        """Tell that a route was stopped for good; the others go on."""
+        self._log.error("route stopped", route=route, why=error.message, next=error.hint)
+
     def held_back(self, route: str, *, paused: bool, why: str) -> None:
         """Tell that a route's consumption was paused or goes on."""
         self._log.info("paused" if paused else "resumed", route=route, **({"why": why} if paused else {}))

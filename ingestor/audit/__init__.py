@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ingestor import deltalog, table
+from ingestor import deltalog, table, table_rules
 from ingestor.audit.content import RecordReader
 from ingestor.audit.files import LiveFile
 from ingestor.audit.kafka import KafkaAudit
@@ -77,7 +77,7 @@ def audit_table(
 
 def _check_schema(uri: str, storage_options: Mapping[str, str], schema: RawSchema, findings: Findings) -> None:
     try:
-        table.verify_schema(uri, table.open_handle(uri, storage_options), schema)
+        table_rules.verify_schema(uri, table.open_handle(uri, storage_options), schema)
     except RefusedError as error:
         findings.add(Finding("schema", error.message))
 

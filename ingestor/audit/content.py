@@ -5,6 +5,7 @@ from __future__ import annotations
 import marshal
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -55,6 +56,15 @@ class Rows:
 
     offsets: Offsets
     fields: Mapping[str, Sequence[object]]
+
+    def within(self, first: int, last: int) -> Rows:
+        """Return the rows of a range: a client may start elsewhere when Kafka has not got its offset."""
+        inside = (self.offsets >= first) & (self.offsets <= last)
+        if inside.all():
+            return self
+        chosen = inside.tolist()
+        fields = {name: list(compress(values, chosen)) for name, values in self.fields.items()}
+        return Rows(self.offsets[inside], fields)
 
     def digests(self) -> npt.NDArray[np.uint64]:
         """Return 128 bits for each record, in two lanes that can be added up."""

@@ -136,8 +136,9 @@ class KafkaAudit:
     def _kafka_rows(self, tp: TopicPartition, ranges: Iterable[Range]) -> Iterator[Rows]:
         for first, last in ranges:
             for columns in self._kafka.read(tp, first, last):
-                if len(columns):
-                    yield self._content.of_kafka(columns)
+                rows = self._content.of_kafka(columns).within(first, last)
+                if len(rows.offsets):
+                    yield rows
 
     def _add(self, tp: TopicPartition, rows: Rows, *, sign: int) -> None:
         windows, places = np.unique(rows.offsets // _WINDOW, return_inverse=True)
@@ -264,6 +265,8 @@ def without(whole: Range, holes: Iterable[Range]) -> Iterator[Range]:
     """Yield what is left of a range when others are cut out of it."""
     first, last = whole
     for start, end in sorted(holes):
+        if end < start:
+            continue
         if start > first and first <= last:
             yield first, min(start - 1, last)
         first = max(first, end + 1)

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from ingestor import deltalog
 from ingestor.audit.report import Finding, Findings, offsets_text
-from ingestor.errors import RefusedError
+from ingestor.errors import RefusedError, Unavailable
 from ingestor.ledger import position_after
 from ingestor.records import TopicPartition
 
@@ -108,10 +108,14 @@ class _Walk:
     def run(self) -> LogFacts:
         facts = self._facts
         self._read_base()
-        for entry in deltalog.entries(self._files, facts.first_version, self._version):
-            self._txns(entry)
-            self._files_of(entry)
-            self._metadata(entry)
+        try:
+            for entry in deltalog.entries(self._files, facts.first_version, self._version):
+                self._txns(entry)
+                self._files_of(entry)
+                self._metadata(entry)
+        except LookupError as gone:
+            msg = f"{gone.args[0]} was cleaned up while the log was being read; read it again"
+            raise Unavailable(msg) from gone
         return facts
 
     def _read_base(self) -> None:
@@ -150,8 +154,8 @@ class _Walk:
             chain.claimed_from = None if kind == FLUSH else first_after(txn)
         if kind == SET:
             self._set(tp, chain, txn, version)
-        elif before is not None and txn < before:
-            sentence = f"version {version} moved the txn of {tp} back, from {before} to {txn}"
+        elif before is not None and txn <= before:
+            sentence = f"version {version} moved the txn of {tp} from {before} to {txn}, not forward"
             self._findings.add(Finding("txn_back", sentence, tp=tp, version=version))
 
     def _set(self, tp: TopicPartition, chain: Chain, txn: int, version: int) -> None:
