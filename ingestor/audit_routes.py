@@ -26,7 +26,7 @@ def audit_routes(settings: Settings, *, against_kafka: bool, watched: bool) -> d
                 route.schema,
                 kafka=KafkaReader(settings.kafka, extras=route.extra_columns) if against_kafka else None,
                 progress=_show if watched else _silent,
-                from_start=route.start == "earliest",
+                from_start=True,
             )
         except Unavailable as error:
             msg = f"route {name}: the audit can't be finished: {error}"

@@ -132,7 +132,7 @@ def audit(
     bad = [name for name, report in reports.items() if not report.ok]
     if bad:
         raise DataLossError(
-            f"the audit found {sum(len(reports[name].findings) for name in bad)} faults in {', '.join(bad)}",
+            f"the audit found {sum(reports[name].findings_total for name in bad)} faults in {', '.join(bad)}",
             hint="each finding above names where; keep the table as it is until they are understood",
         )
 

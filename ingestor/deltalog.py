@@ -28,6 +28,9 @@ class Files(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return the whole file, or None if it does not exist."""
 
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open a file for reading here and there; FileNotFoundError if it does not exist."""
+
     def list(self, folder: str) -> list[str]:
         """Return the names in a folder of the table; empty if there is no such folder."""
 
@@ -184,7 +187,7 @@ def _checkpoints(files: Files, version: int) -> Iterator[tuple[int, list[str]]]:
     hinted = None
     try:
         hint = json.loads(files.read(f"{LOG_DIR}/_last_checkpoint") or b"{}")
-        hinted = hint.get("version")
+        hinted = hint.get("version") if isinstance(hint, dict) else None
         if isinstance(hinted, int) and hinted <= version:
             yield hinted, _checkpoint_paths(hinted, hint.get("parts"))
     except ValueError:
@@ -213,13 +216,11 @@ def _checkpoint_paths(version: int, parts: int | None) -> list[str]:
 def _checkpoint_txns(files: Files, paths: list[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for path in paths:
-        data = files.read(path)
-        if data is None:
-            raise LookupError(path)
-        parquet = pq.ParquetFile(pa.BufferReader(data))
-        if "txn" not in parquet.schema_arrow.names:
-            continue
-        for row in parquet.read(columns=["txn.appId", "txn.version"]).column("txn").drop_null().to_pylist():
-            if row["appId"] is not None:
-                found[row["appId"]] = row["version"]
+        with files.open_input(path) as source:
+            parquet = pq.ParquetFile(source)
+            if "txn" not in parquet.schema_arrow.names:
+                continue
+            for batch in parquet.iter_batches(columns=["txn.appId", "txn.version"]):
+                txns = (row for row in batch.column("txn").drop_null().to_pylist() if row["appId"] is not None)
+                found.update((row["appId"], row["version"]) for row in txns)
     return found

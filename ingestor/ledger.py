@@ -49,7 +49,8 @@ class AppIds:
 
     def parse(self, text: str) -> TopicPartition | None:
         """Return the partition that an app id of ours names, or None if it is not one of ours."""
-        return self._match(_pattern(self.template, re.escape(self.app_id)), text)
+        tp = self._match(_pattern(self.template, re.escape(self.app_id)), text)
+        return tp if tp is not None and self.of(tp) == text else None  # "…/07" is not how we write partition 7
 
     def parse_foreign(self, text: str) -> TopicPartition | None:
         """Return the partition that an app id *not* of ours would name under any scheme we know."""
@@ -129,7 +130,8 @@ class Gap:
         return self.last - self.first + 1
 
     def __str__(self) -> str:
-        return f"{self.tp} offsets {self.first} to {self.last} ({self.reason})"
+        lost = f"offsets {self.first} to {self.last}" if self.offsets else "whatever was not read"
+        return f"{self.tp} {lost} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,10 @@ def place(tp: TopicPartition, txn: int | None, *, low: int, high: int, recreated
     if position is None:
         return Placement(low, low)
     if recreated:
+        # Below the old position the new records' coordinates are taken; above it, up to `low`, nothing is left.
+        gap = Gap(tp, min(position, low), max(position, low) - 1, "recreated")
         position = max(position, low)
-        return Placement(position, min(position, high), Gap(tp, low, position - 1, "recreated"))
+        return Placement(position, min(position, high), gap)
     if position < low:
         return Placement(low, low, Gap(tp, position, low - 1, "retention"))
     if position > high:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from ingestor.records import Columns, TopicPartition
 
 _BATCH = 5_000
-_SILENT_POLLS_MAX = 30  # of one second each: then Kafka counts as gone
+_POLL_SECONDS = 0.2
+_SILENT_SECONDS = 30.0  # then Kafka counts as gone
 
 
 class KafkaReader:
@@ -62,23 +64,24 @@ class KafkaReader:
         )
         try:
             consumer.assign([KafkaTopicPartition(tp.topic, tp.partition, first)])
-            yield from self._until(consumer, tp, last)
+            yield from self._range(consumer, tp, first, last)
         finally:
             consumer.close()
 
-    def _until(self, consumer: Consumer, tp: TopicPartition, last: int) -> Iterator[Columns]:
-        silent = 0
-        while silent < _SILENT_POLLS_MAX:
+    def _range(self, consumer: Consumer, tp: TopicPartition, first: int, last: int) -> Iterator[Columns]:
+        heard_at = time.monotonic()
+        while time.monotonic() - heard_at < _SILENT_SECONDS:
             with asking(f"reading {tp}"):
-                messages = consumer.consume(_BATCH, 1.0)
-            silent = 0 if messages else silent + 1
+                messages = consumer.consume(_BATCH, _POLL_SECONDS)
+            if messages:
+                heard_at = time.monotonic()
             records, ended = [], False
             for message in messages:
                 error = message.error()
                 if error is None:
-                    offset = message.offset()
-                    ended = ended or (offset is not None and offset >= last)
-                    if offset is not None and offset <= last:
+                    offset = cast("int", message.offset())
+                    ended = ended or offset >= last
+                    if first <= offset <= last:  # beyond Kafka's end the client falls back to its beginning
                         records.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended = True
@@ -88,4 +91,4 @@ class KafkaReader:
                 yield extract(records, (tp.topic,), np.zeros(len(records), np.int32), self._extras)
             if ended:
                 return
-        raise Unavailable(f"Kafka sent nothing more of {tp} for {_SILENT_POLLS_MAX} seconds")
+        raise Unavailable(f"Kafka sent nothing more of {tp} for {_SILENT_SECONDS:g} seconds")

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -147,7 +147,7 @@ def local_root(uri: str) -> Path | None:
     """Return the folder that a table's path or file:// URL names, None for any other URL."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
-        return Path(parts.path)
+        return Path(unquote(parts.path))  # as delta-rs does
     return None if "://" in uri else Path(uri)
 
 

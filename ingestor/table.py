@@ -262,8 +262,8 @@ class RawTable:
 
 
 def open_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:
-    """Open a table with delta-rs; statistics are of no use here and cost time."""
-    return DeltaTable(uri, storage_options=dict(storage_options), skip_stats=True)
+    """Open a table with delta-rs."""
+    return DeltaTable(uri, storage_options=dict(storage_options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import kafka_jars
+from tests.support.ingestors import Deploy
 from tests.support.kafka import Cluster
 
 # Deadlines per example would measure the machine, not the code.
@@ -42,3 +44,10 @@ def kafka() -> Iterator[Cluster]:
     """One real broker for all tests; who kills or pauses it leaves it running again."""
     with Cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+def deploy(kafka: Cluster, tmp_path: Path) -> Iterator[Deploy]:
+    """Ingestors on that broker, whose processes end with the test."""
+    with Deploy(tmp_path, kafka.bootstrap) as deploying:
+        yield deploying

@@ -30,6 +30,7 @@ members = st.integers(0, MEMBERS_MAX - 1)
 partitions = st.sampled_from(TPS)
 patience = st.sampled_from([ALL, ALL, ALL, 0, 1, 2, 3, 5])
 values = st.lists(st.sampled_from([b"text", b"", None, b"\x00\xff" * 20]), min_size=1, max_size=8)
+turns = st.integers(0, 3)
 steps_of_a_commit = st.sampled_from(["refresh", "attempt", "attempt", "slot", "settle", "sleep"])
 interruptions = st.sampled_from(
     [
@@ -41,6 +42,8 @@ interruptions = st.sampled_from(
         "own poll",
         "expired",
         "expired, others go on",
+        "expired, others go on",
+        "expired, others go on, own poll",
         "delayed requests land",
         "crash",
         "rebalance, own poll, others go on",
@@ -59,13 +62,15 @@ class Ingestors(RuleBasedStateMachine):
         self.processes: list[Process] = []
         self.interrupted = False
 
-    @initialize(eager=st.booleans(), count=st.integers(2, MEMBERS_MAX))
-    def start(self, *, eager: bool, count: int) -> None:
-        """Start the processes, with something to read."""
+    @initialize(eager=st.booleans(), strangers=st.booleans(), count=st.integers(2, MEMBERS_MAX))
+    def start(self, *, eager: bool, strangers: bool, count: int) -> None:
+        """Start the processes; each has landed something already."""
         self.world = self._exit.enter_context(World(TOPICS, eager=eager).installed())
+        self.world.strangers = strangers
         for tp in TPS:
             self.world.kafka.produce(tp, [b"first"] * 5)
         self.processes = [self.world.process() for _ in range(count)]
+        self.all_go_on(3)
 
     def at(self, number: int) -> Process:
         """Return one of the processes."""
@@ -96,9 +101,13 @@ class Ingestors(RuleBasedStateMachine):
         """Take a record away that nobody need have read."""
         self.world.kafka.compact(tp, self.world.kafka.partitions[tp].high - back)
 
-    @rule(tp=partitions, back=st.integers(0, 12))
-    def lose_to_retention(self, tp: TopicPartition, back: int) -> None:
-        """Take the oldest records away, also those that were not read yet."""
+    @rule(tp=partitions, written=values, back=st.integers(0, 6))
+    def lose_to_retention(self, tp: TopicPartition, written: list[bytes | None], back: int) -> None:
+        """Take the oldest records away, also such as were not read yet."""
+        self.produce(tp, written)
+        self._retain(tp, back)
+
+    def _retain(self, tp: TopicPartition, back: int) -> None:
         self.world.kafka.retain_from(tp, self.world.kafka.partitions[tp].stable - back)
 
     # --- the group --------------------------------------------------------------------------------------------------
@@ -119,12 +128,6 @@ class Ingestors(RuleBasedStateMachine):
     def deliver_again(self, who: int, tp: TopicPartition, offsets: int) -> None:
         """Let Kafka hand out records once more."""
         self.at(who).source.redeliver(tp, offsets)
-
-    @rule(who=members)
-    def let_strangers_through(self, who: int) -> None:
-        """Let records of revoked partitions come out of the poll that revoked them."""
-        source = self.at(who).source
-        source.strangers = not source.strangers
 
     # --- the processes ----------------------------------------------------------------------------------------------
 
@@ -147,7 +150,7 @@ class Ingestors(RuleBasedStateMachine):
     @rule(who=members, turns=st.integers(1, 3))
     def go_on(self, who: int, turns: int) -> None:
         """Let a process make whole turns."""
-        self.at(who).go(turns)
+        self._feed(who, turns)
 
     @rule(turns=st.integers(1, 3))
     def all_go_on(self, turns: int) -> None:
@@ -177,10 +180,11 @@ class Ingestors(RuleBasedStateMachine):
 
     # --- storage ----------------------------------------------------------------------------------------------------
 
-    @rule(who=members, faults=st.lists(st.sampled_from(Fault), min_size=1, max_size=4))
-    def plan_for_attempts(self, who: int, faults: list[Fault]) -> None:
+    @rule(who=members, faults=st.lists(st.sampled_from(Fault), min_size=1, max_size=4), then=turns)
+    def plan_for_attempts(self, who: int, faults: list[Fault], then: int) -> None:
         """Let the next tries to commit fail: before, after, later, or against a foreign writer."""
         self.at(who).table.faults.attempt.extend(faults)
+        self._feed(who, then)
 
     @rule(
         who=members,
@@ -190,15 +194,19 @@ class Ingestors(RuleBasedStateMachine):
             min_size=1,
             max_size=3,
         ),
+        then=turns,
     )
-    def plan_for(self, who: int, call: str, faults: list[Fault]) -> None:
+    def plan_for(self, who: int, call: str, faults: list[Fault], then: int) -> None:
         """Let the next calls of another kind fail."""
         getattr(self.at(who).table.faults, call).extend(faults)
+        self._feed(who, then)
 
-    @rule(count=st.integers(1, 2))
-    def let_files_fail(self, count: int) -> None:
-        """Let the next files that somebody writes fail."""
-        self.world.storage.failures.extend([OSError("connection reset by peer")] * count)
+    @rule(who=members)
+    def let_a_file_fail(self, who: int) -> None:
+        """Let the next file that is begun or finished fail."""
+        self.world.storage.failures.append(OSError("connection reset by peer"))
+        self._feed(who, 1)
+        self.world.storage.failures.clear()
 
     @rule(at=st.integers(0, 3))
     @precondition(lambda self: self.world.log.delayed)
@@ -211,12 +219,27 @@ class Ingestors(RuleBasedStateMachine):
         """Let another program write to the table."""
         self.world.log.write_foreign(None if optimize else {"other-app": self.world.log.version})
 
-    @rule(who=members, plan=st.lists(st.tuples(steps_of_a_commit, interruptions), min_size=1, max_size=3))
-    def interrupt(self, who: int, plan: list[tuple[str, str]]) -> None:
-        """Plan what comes in between the steps of a process's next commit."""
+    @rule(
+        who=members,
+        plan=st.lists(st.tuples(steps_of_a_commit, interruptions), min_size=1, max_size=3),
+        fault=st.sampled_from([Fault.NONE, Fault.NONE, Fault.FAILED, Fault.ANSWER_LOST, Fault.DELAYED]),
+        then=turns,
+    )
+    def interrupt(self, who: int, plan: list[tuple[str, str]], fault: Fault, then: int) -> None:
+        """Plan what comes in between the steps of a process's next commit, which may fail besides."""
         process = self.at(who)
+        process.table.faults.attempt.append(fault)
         for call, what in plan:
             process.interpose(call, lambda what=what: self._interrupt(process, what))  # type: ignore[misc]
+        self._feed(who, then)
+
+    def _feed(self, who: int, turns: int) -> None:
+        """Let a process make whole turns, with enough to read for a commit."""
+        process = self.at(who)
+        if turns:
+            for tp in sorted(process.pipeline.assigned):
+                self.world.kafka.produce(tp, [b"more"] * 3)
+        process.go(turns)
 
     def _interrupt(self, process: Process, what: str) -> None:
         if self.interrupted:
@@ -226,13 +249,13 @@ class Ingestors(RuleBasedStateMachine):
         actions: dict[str, Callable[[], None]] = {
             "foreign commit": self.world.log.write_foreign,
             "others work": lambda: _each(others, Process.work),
-            "others go on": lambda: _each(others * 3, Process.go),
+            "others go on": lambda: _each(others * 4, Process.go),
             "own poll": process.step,
             "expired": lambda: self.world.group.expire(process.name),
             "delayed requests land": self._land_all_delayed,
             "crash": process.crash,
             "rebalance": self.world.group.share,
-            "retention": lambda: _each(TPS, lambda tp: self.lose_to_retention(tp, 4)),
+            "retention": lambda: _each(TPS, lambda tp: self._retain(tp, 4)),
         }
         try:
             for action in what.split(", "):
@@ -299,6 +322,7 @@ def _each(things: list[T], action: Callable[[T], object]) -> None:
 
 TestExactlyOnce = Ingestors.TestCase
 TestExactlyOnce.settings = settings(
+    max_examples=4 * settings.default.max_examples,  # an example takes some 30 ms
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

@@ -15,16 +15,21 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-# Root may write everywhere. Without these two capabilities (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH; 24 is
-# PR_CAPBSET_DROP) permissions bind it like everybody; where it is not root, they do already.
-_BOUND = (
-    "import ctypes, os, sys; prctl = ctypes.CDLL(None).prctl; prctl(24, 1, 0, 0, 0); prctl(24, 2, 0, 0, 0); "
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+import yaml
+
+SECONDS_MAX = 60.0
+_TICK_SECONDS = 0.02
+
+# Root may write everywhere, whatever the permissions say. Without CAP_DAC_OVERRIDE (1) and CAP_DAC_READ_SEARCH (2),
+# given up for good by PR_CAPBSET_DROP (24), they bind it like everybody else.
+_GIVE_UP = "import ctypes, os, sys; drop = ctypes.CDLL(None).prctl; drop(24, 1, 0, 0, 0); drop(24, 2, 0, 0, 0); "
+BOUND_BY_PERMISSIONS = (
+    (sys.executable, "-c", f"{_GIVE_UP} os.execv(sys.argv[1], sys.argv[1:])") if os.geteuid() == 0 else ()
 )
-BOUND_BY_PERMISSIONS = () if os.geteuid() else (sys.executable, "-c", _BOUND)
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,12 @@ class Ended:
 
     @property
     def last_line(self) -> str:
-        """The last line on stderr: what happened, and what to do."""
-        return self.stderr.rstrip("\n").rpartition("\n")[2]
+        """The last line on stderr: after a failure what happened, and what to do."""
+        return (self.stderr.splitlines() or [""])[-1]
 
 
 class Command:
-    """One process, in a session of its own: it ends with the `with` block, and all that it started with it."""
+    """One process in a session of its own, which is over with the `with` block, and with it all that it started."""
 
     def __init__(
         self,
@@ -52,12 +57,12 @@ class Command:
         environ: Mapping[str, str] | None = None,
         stdin: str = "",
     ) -> None:
-        """Start `ingestor` with these arguments; `under` is a program that is to run it."""
-        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        """Start `ingestor` with these arguments; `under` is a command that runs another one."""
         self._started = time.monotonic()
-        python = () if under and under[-1] == _BOUND else (sys.executable,)
+        self._out = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._err = tempfile.TemporaryFile()  # noqa: SIM115 - same
         self._process = subprocess.Popen(
-            [*under, *python, "-m", "ingestor", *map(str, arguments)],
+            [*under, sys.executable, "-m", "ingestor", *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=self._out,
             stderr=self._err,
@@ -68,3 +73,99 @@ class Command:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(stdin.encode())
             self._process.stdin.close()
+
+    @property
+    def stderr(self) -> str:
+        """What it has said so far."""
+        return _text(self._err.fileno())
+
+    def wait_for(self, text: str, *, count: int = 1, seconds_max: float = SECONDS_MAX) -> None:
+        """Return when it has said something so often; fail if it ends before."""
+        deadline = time.monotonic() + seconds_max
+        while self.stderr.count(text) < count:
+            running = self._process.poll() is None
+            assert running, f"it ended ({self._process.returncode}) without {text!r}:\n{self.stderr}"
+            assert time.monotonic() < deadline, f"no {text!r} within {seconds_max:g} s:\n{self.stderr}"
+            time.sleep(_TICK_SECONDS)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process alone."""
+        self._process.send_signal(number)
+
+    def end(self, seconds_max: float = SECONDS_MAX) -> Ended:
+        """Return what is left of it as soon as it has ended by itself; fail if a process that it started has not."""
+        try:
+            self._process.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end within {seconds_max:g} s:\n{self.stderr}") from None
+        seconds = time.monotonic() - self._started
+        assert not self._kill_session(), f"it left a process behind:\n{self.stderr}"
+        return Ended(self._process.returncode, _text(self._out.fileno()), self.stderr, seconds)
+
+    def _kill_session(self) -> bool:
+        """Kill whatever is left; tell whether there was anything."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kill_session()
+        self._process.wait()
+        self._out.close()
+        self._err.close()
+
+
+def ingestor(
+    *arguments: object,
+    under: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    stdin: str = "",
+    seconds_max: float = SECONDS_MAX,
+) -> Ended:
+    """Run a command to its end."""
+    with Command(*arguments, under=under, environ=environ, stdin=stdin) as command:
+        return command.end(seconds_max)
+
+
+def _text(descriptor: int) -> str:
+    """Read a file that the process still writes, without moving the place where it writes."""
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
+
+
+def write_config(
+    folder: Path,
+    bootstrap: str,
+    *topics: str,
+    app_id: str = "shop",
+    table: str | Path = "table",
+    kafka: Mapping[str, object] | None = None,
+    **route: object,
+) -> Path:
+    """Write a configuration with one route, whose settings are given; return its path.
+
+    The group is named after the first topic, so that tests don't meet in one.
+    """
+    document = {
+        "app_id": app_id,
+        "kafka": {
+            "bootstrap.servers": bootstrap,
+            "group.id": topics[0],
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 500,
+            "topic.metadata.refresh.interval.ms": 500,
+            **(kafka or {}),
+        },
+        "routes": {"events": {"topics": list(topics), "table": str(table), **route}},
+        "http": None,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path

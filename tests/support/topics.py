@@ -20,7 +20,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 SECONDS_MAX = 30.0
 
@@ -74,6 +74,20 @@ def delete(bootstrap: str, name: str) -> None:
     _wait(lambda: name not in admin.list_topics(timeout=SECONDS_MAX).topics, f"{name} stays")
 
 
+def grow(bootstrap: str, name: str, partitions: int) -> None:
+    """Give a topic more partitions, and wait until every one has a leader."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(name, partitions)])[name].result(SECONDS_MAX)
+    _wait(lambda: _leaders(admin, name) == partitions, f"topic {name} got no leaders")
+
+
+def expire(bootstrap: str, name: str, partition: int, before: int) -> None:
+    """Let the records before an offset vanish, as retention does."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    position = TopicPartition(name, partition, before)
+    admin.delete_records([position])[position].result(SECONDS_MAX)
+
+
 def produce(
     bootstrap: str,
     topic: str,
@@ -86,7 +100,7 @@ def produce(
     return _send(producer, topic, records)
 
 
-def transact(  # noqa: PLR0913 -- one call per transaction reads best in a test
+def transact(
     bootstrap: str,
     topic: str,
     records: Iterable[Record | bytes | None],
@@ -117,9 +131,7 @@ def transact(  # noqa: PLR0913 -- one call per transaction reads best in a test
     return landed
 
 
-def read(
-    bootstrap: str, topic: str, *, isolation: str = "read_committed", seconds_max: float = 30
-) -> list[Message]:
+def read(bootstrap: str, topic: str, *, isolation: str = "read_committed", seconds_max: float = 30) -> list[Message]:
     """All records of a topic from its start to the end seen now, in order within a partition."""
     consumer = Consumer(
         {

@@ -1,18 +1,30 @@
 """The audit finds each way in which a table can be wrong, and nothing in a table that is right."""
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ingestor.audit import Report, audit_table
+from ingestor.audit import Report, audit_table, rows
+from ingestor.audit.files import LiveFile
+from ingestor.audit.kafka import without
+from ingestor.audit.log import LogFacts
+from ingestor.audit.report import Findings
 from ingestor.errors import ConfigError
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds
-from ingestor.records import RawSchema, TopicPartition
+from ingestor.records import Columns, RawSchema, TopicPartition
 from tests.support.rawtables import TP, FakeKafka, Record, TableMaker, records
+
+if TYPE_CHECKING:
+    from ingestor.storage import Storage
 
 OTHER = TopicPartition("orders", 1)
 FULL = RawSchema(extras=("key", "headers", "timestamp_type"), partitioned=True)
@@ -266,6 +278,13 @@ def test_a_txn_that_went_back_is_found(maker: TableMaker) -> None:
     assert kinds(audit(maker)) >= {"txn_back", "beyond_txn"}
 
 
+def test_a_txn_that_stayed_is_found(maker: TableMaker) -> None:
+    """The same commit twice leaves the txn where it was."""
+    maker.flush(records(0))
+    maker.flush(records(0))
+    assert kinds(audit(maker)) == {"txn_back", "outside_commit", "duplicate"}
+
+
 def test_rows_outside_their_commits_range_are_found(maker: TableMaker) -> None:
     """A commit lands what follows the txn before it, nothing older."""
     maker.flush(records(5))
@@ -427,6 +446,23 @@ def test_a_recreated_topic_is_found_and_not_compared(maker: TableMaker) -> None:
     assert not kafka.reads
 
 
+def test_rows_beyond_kafkas_end_are_found(maker: TableMaker) -> None:
+    """A truncated topic has other records below; a client that falls back to them changes nothing."""
+    maker.flush(records(5, 6))
+    report = audit(maker, FallingBack(records(0, 1)))
+    assert [(f.kind, f.offsets) for f in report.findings] == [("unknown", (5, 6))]
+    assert report.compared == 0
+
+
+class FallingBack(FakeKafka):
+    """A Kafka whose client starts at the beginning when it is asked for more than there is."""
+
+    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Columns]:
+        """Yield the records of a range, or from the beginning on."""
+        end = (self.watermarks(tp) or (0, 0))[1]
+        return super().read(tp, 0 if first > end else first, last, aborted=aborted)
+
+
 def test_a_topic_that_is_gone_is_a_note(maker: TableMaker) -> None:
     """Deleting a topic takes nothing from the table."""
     maker.flush(records(0))
@@ -464,6 +500,62 @@ def test_no_table_at_all_is_a_configuration_error(tmp_path: Path) -> None:
             progress=lambda _: None,
         )
     assert not (tmp_path / "none").exists()
+
+
+# --- duplicates by brute force, and ranges ---
+
+
+class ListedFiles:
+    """Data files that hold one partition's offsets, in memory."""
+
+    def __init__(self, lists: list[list[int]]) -> None:
+        """Take each list for a file."""
+        self._files = {}
+        for number, offsets in enumerate(lists):
+            columns = {
+                "stream_topic": pa.array([TP.topic] * len(offsets), pa.string()),
+                "stream_partition": pa.array([TP.partition] * len(offsets), pa.int32()),
+                "stream_offset": pa.array(offsets, pa.int64()),
+            }
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.table(columns), sink, row_group_size=3)
+            self._files[str(number)] = sink.getvalue()
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open a file."""
+        return pa.BufferReader(self._files[path])
+
+    def duplicates(self) -> list[int]:
+        """Return the offsets that an audit reports as duplicates."""
+        files = [LiveFile(path, data.size, None) for path, data in self._files.items()]
+        findings = Findings()
+        audited = rows.RowAudit(cast("Storage", self), files, LogFacts(0), findings)
+        audited.scan(lambda _: None)
+        audited.find_duplicates(lambda _: None)
+        ranges = [found.offsets for found in findings.listed if found.offsets is not None]
+        return [offset for first, last in ranges for offset in range(first, last + 1)]
+
+
+@given(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=6))
+def test_duplicates_are_found_wherever_windows_and_passes_end(lists: list[list[int]]) -> None:
+    """Whatever files hold in whatever order, the repeated offsets are reported, once each."""
+    counted = Counter(offset for offsets in lists for offset in offsets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_WINDOW", 4)
+        patch.setattr(rows, "_MARKED", 9)
+        found = ListedFiles(lists).duplicates()
+    assert found == sorted(offset for offset, count in counted.items() if count > 1)
+
+
+@given(
+    whole=st.tuples(st.integers(0, 20), st.integers(-1, 20)),
+    holes=st.lists(st.tuples(st.integers(0, 22), st.integers(-1, 22)), max_size=4),
+)
+def test_what_is_left_of_a_range_is_all_outside_its_holes(whole: tuple[int, int], holes: list[tuple[int, int]]) -> None:
+    """Each offset that no hole covers is compared, once."""
+    left = [offset for a, b in without(whole, holes) for offset in range(a, b + 1)]
+    inside = range(whole[0], whole[1] + 1)
+    assert left == [n for n in inside if not any(a <= n <= b for a, b in holes)]
 
 
 # --- reports ---

@@ -19,11 +19,12 @@ from ingestor.breaker import Breaker
 from ingestor.committer import Committer, Occ, Outcome, make_patience
 from ingestor.lane import Flushed, Lane, Progress
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
-from ingestor.pipeline import Pipeline, Route, Times
+from ingestor.pipeline import Pipeline
+from ingestor.route import Route, Times
 from ingestor.placement import Placed, Placer
 from ingestor.policy import Limits
 from ingestor.records import RawSchema, TopicPartition
-from ingestor.stager import Budget
+from ingestor.budget import Budget
 from tests.support.fakes.group import FakeGroup
 from tests.support.fakes.judge import Judge
 from tests.support.fakes.kafka import FakeKafka
@@ -52,6 +53,7 @@ class World:
         self.log = FakeLog()
         self.storage = MemoryStorage()
         self.judge = Judge(self.log, self.storage, self.kafka, app_id=APP_ID)
+        self.strangers = False  # let records of revoked partitions come out of the poll that revoked them
         self.running: list[Process] = []  # whose poll thread runs, the innermost last
         self._born = 0
 
@@ -133,7 +135,7 @@ class Process:
         times: Times | None = None,
         skip_lost: bool = True,
         occ_retries: int = 100,
-        poll_records: int = 6,
+        poll_records: int = 5,
     ) -> None:
         self.world = world
         self.name = name
@@ -147,9 +149,10 @@ class Process:
         self.table = FakeTable(world.log, world.storage, hook=self._hook)
         self.breaker = Breaker(failures=2, open_seconds=20, successes=1, clock=world.clock)
         self.source = FakeSource(world.kafka, world.group, name, route_of=lambda _topic: ROUTE)
+        self.source.strangers = world.strangers
         committer = self._committer(occ_retries)
         placer = Placer(ROUTE, "memory", AppIds(DEFAULT_TEMPLATE, APP_ID), committer, world.kafka, skip_lost=skip_lost)
-        self.lane = self._lane(committer, limits or Limits(rows=8, bytes=1 << 20, seconds=60))
+        self.lane = self._lane(committer, limits or Limits(rows=6, bytes=1 << 20, seconds=60))
         self.route = Route(self.lane, placer, self.store, self.breaker)
         self.pipeline = Pipeline(
             {ROUTE: self.route},
@@ -220,8 +223,9 @@ class Process:
         return ran
 
     def go(self, turns: int = 1) -> None:
-        """Make turns, each with all the work that it brings."""
+        """Make turns of a second, each with all the work that it brings."""
         for _ in range(turns):
+            self.world.clock.advance(1)
             self.step()
             self.work()
 

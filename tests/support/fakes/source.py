@@ -136,9 +136,10 @@ class FakeSource:
 
     def redeliver(self, tp: TopicPartition, offsets: int) -> None:
         """Hand out records once more that were handed out before."""
-        if tp in self.held and (fetch := self._fetches[tp]).position is not None:
+        low = self._kafka.partitions[tp].low
+        if tp in self.held and (fetch := self._fetches[tp]).position is not None and fetch.handed_out >= low:
             fetch.empty()
-            fetch.position = max(self._kafka.partitions[tp].low, fetch.handed_out - offsets)
+            fetch.position = max(low, fetch.handed_out - offsets)
 
     # --- group.Member -----------------------------------------------------------------------------------------------
 

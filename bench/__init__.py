@@ -1,0 +1,1 @@
+"""What ingesting costs: throughput, CPU and memory, each beside the least that it could cost. See README.md."""

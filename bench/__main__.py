@@ -1,0 +1,31 @@
+"""`python -m bench`: everything, in order. `python -m bench drain|commit|micro [options]`: one of them."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+from bench import report
+
+BENCHMARKS = ("drain", "commit", "micro")
+
+
+def main(arguments: list[str]) -> int:
+    """Run one benchmark here, or each in a process of its own: what one leaves in memory is no other's business."""
+    if arguments and arguments[0] in BENCHMARKS:
+        code: int = importlib.import_module(f"bench.{arguments[0]}").main(arguments[1:])
+        return code
+    if arguments:
+        sys.stderr.write(f"usage: python -m bench [{'|'.join(BENCHMARKS)}] [options]\n")
+        return 2
+    for name in BENCHMARKS:
+        report.say(f"== {name}")
+        code = subprocess.run([sys.executable, "-m", "bench", name], check=False).returncode
+        if code:
+            return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

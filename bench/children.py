@@ -1,0 +1,167 @@
+"""The programs that `drain` measures beside the ingestor, each a process of its own.
+
+produce BOOTSTRAP TOPIC SIZE RECORDS    fills a topic; not measured
+consume BOOTSTRAP TOPIC RECORDS         the least that reading costs: poll in big batches, drop the messages
+write FILE SIZE RECORDS                 the least that writing costs: ready columns into one Parquet file
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from bench.payloads import payloads
+from ingestor import buffer
+from ingestor.parquet import ROW_GROUP_BYTES, _parquet_writer
+from ingestor.records import Columns, RawSchema
+from ingestor.records import TopicPartition as Partition
+from ingestor.source import _BETTER, OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PARTITIONS = 6
+_CONSUME_RECORDS = 10_000
+_QUEUE_KBYTES = (256 << 10) // 4  # what the ingestor takes of its default `memory`
+_BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll
+_DISTINCT_ROW_GROUPS = 4
+_SILENCE_SECONDS_MAX = 60.0
+
+
+def produce(bootstrap: str, topic: str, size: int, records: int) -> None:
+    """Send records of one size, the partitions in turn, and wait until all are acknowledged."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.type": "zstd",
+            "linger.ms": 100,
+            "batch.size": 1 << 20,
+            "queue.buffering.max.kbytes": 64 << 10,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for number, value in enumerate(itertools.islice(_endless(size), records)):
+        while True:
+            try:
+                producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 1000 == 0:
+            producer.poll(0)
+    if producer.flush(_SILENCE_SECONDS_MAX) or failures:
+        raise RuntimeError(f"not every record was acknowledged: {failures[:3]}")
+
+
+def _endless(size: int) -> Iterator[bytes]:
+    pool, rng = payloads(size), random.Random(1)
+    while True:
+        yield from rng.choices(pool, k=10_000)
+
+
+def consume(bootstrap: str, topic: str, records: int) -> None:
+    """Read a topic to its end with the ingestor's settings and drop what comes."""
+    queue = {"queued.max.messages.kbytes": str(_QUEUE_KBYTES), "queued.min.messages": "1000000"}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", **_BETTER, **queue, **OURS})
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+    seen, unfinished, heard = 0, set(range(PARTITIONS)), time.monotonic()
+    while unfinished:
+        messages = consumer.consume(_CONSUME_RECORDS, 0.1)
+        if messages:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > _SILENCE_SECONDS_MAX:
+            raise TimeoutError(f"nothing came for {_SILENCE_SECONDS_MAX:.0f} s")
+        seen += len(messages)
+        if any(map(Message.error, messages)):
+            seen -= _end(messages, unfinished)
+    consumer.close()
+    if seen != records:
+        raise RuntimeError(f"{seen} records came, not {records}")
+
+
+def _end(messages: list[Message], unfinished: set[int]) -> int:
+    """Strike out the partitions whose ends are among the messages; return how many of them are no records."""
+    errors = [(message.partition(), error) for message in messages if (error := message.error()) is not None]
+    for partition, error in errors:
+        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka spells its own codes so
+            raise KafkaException(error)
+        unfinished.discard(partition or 0)
+    return len(errors)
+
+
+def write(file: str, size: int, records: int) -> None:
+    """Write ready columns in row groups like the ingestor's."""
+    groups = _row_groups(size)
+    if records == 0:
+        return
+    with pa.OSFile(file, "wb") as sink:
+        writer = _parquet_writer(sink, groups[0].schema, "zstd", [])
+        written = 0
+        for group in itertools.cycle(groups):
+            table = group.slice(0, min(group.num_rows, records - written))
+            writer.write_table(table, row_group_size=table.num_rows)
+            written += table.num_rows
+            if written == records:
+                break
+        writer.close()
+
+
+def _row_groups(size: int) -> list[pa.Table]:
+    values, first = _endless(size), itertools.count(step=1_000_000)
+    count = min(_CONSUME_RECORDS, _BATCH_BYTES // size)
+    groups = []
+    for _ in range(_DISTINCT_ROW_GROUPS):
+        batches: list[pa.RecordBatch] = []
+        while sum(batch.nbytes for batch in batches) < ROW_GROUP_BYTES:
+            batches.append(record_batch(list(itertools.islice(values, count)), first=next(first)))
+        groups.append(pa.Table.from_batches(batches).unify_dictionaries())
+    return groups
+
+
+def record_batch(values: list[bytes], *, first: int) -> pa.RecordBatch:
+    """Return payloads as the ingestor's columns, as if they had come in runs from each partition in turn."""
+    count = len(values)
+    runs = np.repeat(np.arange(PARTITIONS, dtype=np.int32), -(-count // PARTITIONS))[:count]
+    columns = Columns(
+        topics=("records",),
+        topic_codes=np.zeros(count, np.int32),
+        partitions=runs,
+        offsets=np.arange(first, first + count),
+        timestamps_ms=1_700_000_000_000 + np.arange(count) // 100,
+        values=values,
+    )
+    positions = {Partition("records", number): 0 for number in range(PARTITIONS)}
+    batch = buffer.select(columns, positions, RawSchema()).batch
+    if batch is None:
+        raise RuntimeError("no record was taken")
+    return batch.records
+
+
+def main(arguments: list[str]) -> None:
+    """Run the program that the first argument names."""
+    match arguments:
+        case ["produce", bootstrap, topic, size, records]:
+            produce(bootstrap, topic, int(size), int(records))
+        case ["consume", bootstrap, topic, records]:
+            consume(bootstrap, topic, int(records))
+        case ["write", file, size, records]:
+            write(file, int(size), int(records))
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
