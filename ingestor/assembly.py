@@ -102,10 +102,11 @@ class Assembly:
     def pipeline(self, *, patience_seconds: float | None) -> Pipeline:
         """Open every table and return the pipeline; give up on a store that does not answer if there is a limit."""
         settings = self._settings
-        queue_bytes = settings.memory // 4
+        queue_bytes = settings.memory // 8
         if "queued.max.messages.kbytes" in settings.kafka:
             queue_bytes = int(settings.kafka["queued.max.messages.kbytes"]) << 10
-        budget = Budget((settings.memory - queue_bytes) // 3)
+        # What waits to be written exists up to three times at once: in Kafka's messages, as Arrow arrays, as pages.
+        budget = Budget(min(settings.memory // 8, (settings.memory - queue_bytes) // 4))
         routes = self._open_routes(budget, patience_seconds)
         source = KafkaSource(
             settings.kafka,

@@ -134,6 +134,10 @@ class Lane:
         if gap is not None:
             self._gaps[tp] = gap
 
+    def lose(self, gap: Gap) -> None:
+        """Note offsets that could not be read; the next batch of the partition declares them."""
+        self._gaps[gap.tp] = gap
+
     def accept(self, columns: Columns) -> Selection:
         """Take in the records that are new; return what was made of them all."""
         selection = select(columns, self.positions, self._schema)

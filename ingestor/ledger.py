@@ -122,7 +122,7 @@ class Gap:
     tp: TopicPartition
     first: int
     last: int
-    reason: str  # "retention", "truncated" or "recreated"
+    reason: str  # "retention", "truncated", "recreated" or "corrupt"
 
     @property
     def offsets(self) -> int:

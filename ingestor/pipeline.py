@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from ingestor.breaker import BreakerState
 from ingestor.deadline import Deadline
-from ingestor.errors import IngestorError, Unavailable
+from ingestor.errors import DataLossError, IngestorError, Unavailable
+from ingestor.ledger import Gap
 from ingestor.policy import FlushReason
 from ingestor.route import Route, RouteView, Times, Watcher
 
@@ -171,6 +172,8 @@ class Pipeline:
         return -1 if position is None else max(position, self._ends.get(tp, 0))
 
     def _take(self, polled: Polled) -> None:
+        for tp, offset in polled.corrupt.items():
+            self._lose(Gap(tp, offset, offset, "corrupt"))
         rows = size = 0
         for name, columns in polled.columns.items():
             selection = self._routes[name].lane.accept(columns)
@@ -190,6 +193,20 @@ class Pipeline:
             if tp in route.lane.positions:
                 route.adrift.add(tp)
                 self._source.pause([tp])
+
+    def _lose(self, gap: Gap) -> None:
+        """Deal with records that Kafka has but can't give: before anything read behind them is taken in."""
+        route = self._routes[self._route_of(gap.tp.topic)]
+        if gap.tp not in route.lane.positions:
+            return
+        if route.placer.skip_lost:
+            route.lane.lose(gap)
+            return
+        error = DataLossError(
+            f"route {route.lane.name}: a batch of {gap.tp} at offset {gap.first} fails its checksum",
+            hint="restore the partition from a healthy replica, or accept the loss with on_data_loss: skip",
+        )
+        self._give_up(route, error)
 
     def _handle(self, route: Route, progress: Progress) -> None:
         """Act on what a look at a lane brought to light."""

@@ -74,7 +74,7 @@ def _serve(settings: Settings, assembly: Assembly, watch: Watch, pipeline: Pipel
     if settings.http is None:
         return None
     stuck_seconds = _STUCK_SECONDS + times(settings.kafka).revoke_seconds
-    status = Status(watch.metrics, assembly.broker, stuck_seconds=stuck_seconds)
+    status = Status(watch.metrics, assembly.broker, stuck_seconds=stuck_seconds, on_stuck=watch.waiting)
     watch.status = status
     pipeline.on_step = lambda: status.tick(pipeline)
     server = HttpServer(settings.http.host, settings.http.port, status, watch.metrics.registry)

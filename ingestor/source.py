@@ -65,7 +65,7 @@ class Polled:
     columns: dict[str, Columns] = field(default_factory=dict)  # by route
     ends: dict[TopicPartition, int] = field(default_factory=dict)  # partitions read to their end, and that position
     lost_positions: set[TopicPartition] = field(default_factory=set)  # Kafka no longer has where we are
-    corrupt: list[str] = field(default_factory=list)
+    corrupt: dict[TopicPartition, int] = field(default_factory=dict)  # where a batch failed its checksum
     waits: list[str] = field(default_factory=list)  # why nothing may come at the moment
     records: int = 0
 
@@ -118,7 +118,11 @@ class KafkaSource:
         self._paused: set[TopicPartition] = set()
         self._placed_in_poll: dict[TopicPartition, int] = {}
         self._routes: dict[str, str] = {}
-        queue = {"queued.max.messages.kbytes": str(max(1024, queue_bytes >> 10)), "queued.min.messages": "1000000"}
+        queue = {
+            "queued.max.messages.kbytes": str(max(1024, queue_bytes >> 10)),
+            "queued.min.messages": "1000000",  # let the bytes decide, not the count
+            "fetch.max.bytes": str(max(1 << 20, queue_bytes // 2)),  # one answer must not overfill the queue
+        }
         wanted: dict[str, Any] = {**_BETTER, **queue, **config, **OURS}
         wanted["error_cb"] = self._errors.append
         wanted["logger"] = logging.getLogger("ingestor.librdkafka")
@@ -193,7 +197,7 @@ class KafkaSource:
             elif error.code() in _POSITION_LOST:
                 polled.lost_positions.add(tp)
             elif error.code() == KafkaError._BAD_MSG:
-                polled.corrupt.append(f"{tp} near offset {message.offset()}: {error.str()}")
+                polled.corrupt.setdefault(tp, message.offset() or 0)
             else:
                 _note(error, polled)
         return [message for message in messages if message.error() is None]

@@ -11,8 +11,9 @@ from ingestor.breaker import BreakerState
 from ingestor.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from ingestor.broker import Watermarks
     from ingestor.metrics import Metrics
     from ingestor.pipeline import Pipeline
     from ingestor.placement import Cluster
@@ -22,20 +23,25 @@ if TYPE_CHECKING:
 _SNAPSHOT_SECONDS = 1.0
 _LAG_SECONDS = 10.0
 _COMMITS_SHOWN = 20
+_STUCK_TRANSACTION_SECONDS = 120.0  # brokers end a transaction after 60 s by default, 15 minutes at most
 
 
 class Status:
     """Implements `http.State`. `tick` is for the thread that polls, everything else for any thread."""
 
-    def __init__(self, metrics: Metrics, cluster: Cluster, *, stuck_seconds: float) -> None:
+    def __init__(
+        self, metrics: Metrics, cluster: Cluster, *, stuck_seconds: float, on_stuck: Callable[[str], None]
+    ) -> None:
         self._metrics = metrics
         self._cluster = cluster
         self._stuck_seconds = stuck_seconds
+        self._on_stuck = on_stuck
         self._moved_at = time.monotonic()
         self._shown_at = 0.0
         self._routes: Mapping[str, RouteView] = {}
         self._joined = False
         self._lag: Mapping[TopicPartition, int] = {}
+        self._held: dict[TopicPartition, tuple[int, float]] = {}  # partitions that an open transaction holds up
         self._kafka_trouble: str | None = None
         self.commits: deque[Mapping[str, Any]] = deque(maxlen=_COMMITS_SHOWN)
         threading.Thread(target=self._follow_lag, name="lag", daemon=True).start()
@@ -84,7 +90,13 @@ class Status:
             "pending": route.pending,
             "buffer_bytes": route.draft_bytes,
             "partitions": [
-                {"topic": tp.topic, "partition": tp.partition, "position": position, "lag": self._lag.get(tp)}
+                {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "position": position,
+                    "lag": self._lag.get(tp),
+                    "open_transaction_at": self._held.get(tp, (None,))[0],
+                }
                 for tp, position in sorted(route.positions.items())
             ],
         }
@@ -101,6 +113,19 @@ class Status:
             "dead_letters": None,
         }
 
+    def _watch_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> None:
+        """Warn of a transaction that stays open: it hides everything behind it, and no lag shows it."""
+        now = time.monotonic()
+        held = {tp: found.stable for tp, found in marks.items() if found.stable < found.high}
+        self._held = {
+            tp: self._held[tp] if self._held.get(tp, (-1, 0))[0] == at else (at, now) for tp, at in held.items()
+        }
+        for tp, (at, since) in self._held.items():
+            if now - since > _STUCK_TRANSACTION_SECONDS:
+                self._on_stuck(
+                    f"{tp}: a transaction is open at offset {at} since {now - since:.0f} s; what follows waits"
+                )
+
     def _follow_lag(self) -> None:
         """Ask Kafka for the ends now and then, so that the lag is right without traffic too."""
         while True:
@@ -112,6 +137,7 @@ class Status:
                 self._kafka_trouble = str(error) if isinstance(error, Unavailable) else type(error).__name__
                 continue
             self._kafka_trouble = None
+            self._watch_transactions(marks)
             lag = {tp: max(0, marks[tp].stable - at) for tp, (_, at) in positions.items()}
             for tp, (name, _) in positions.items():
                 self._metrics.lag(name, tp, lag[tp])

@@ -132,6 +132,7 @@ class RawTable:
         changed = False
         try:
             for entry in deltalog.entries(self.storage, self._seen + 1, newest):
+                self._refuse_rewind(entry)
                 self.txns.update(entry.txns)
                 self.origins.update(entry.origins)
                 changed |= entry.metadata is not None or entry.protocol is not None
@@ -142,6 +143,19 @@ class RawTable:
             self._verify(self._open())  # not for committing: that needs the very version whose txns we know
         self._tip = self._fingerprint(newest)
         self._seen = newest
+
+    def _refuse_rewind(self, entry: deltalog.Entry) -> None:
+        """Stop at an entry that takes back what txns already count: a person has to say what holds now."""
+        if entry.commit_info.get("operation") == "RESTORE":
+            msg = f"table {self.uri} was restored to an older version (log entry {entry.version}), its txns were not"
+            raise RefusedError(
+                msg,
+                hint="rows may be gone that count as landed: run `ingestor audit`, set offsets back, then start again",
+            )
+        for app_id, version in entry.txns.items():
+            if version < self.txns.get(app_id, version) and entry.commit_info.get("operation_kind") != "set":
+                msg = f"table {self.uri}: log entry {entry.version} moves txn {app_id!r} back to {version}"
+                raise RefusedError(msg, hint="find out who wrote it; run `ingestor audit`, then start again")
 
     def _take_snapshot(self) -> None:
         """Take every txn and origin of the handle's version, whatever was known before."""
