@@ -62,7 +62,7 @@ lock: setup ## Renew requirements/ from pyproject.toml (LOCK_ARGS=--upgrade for 
 
 .PHONY: clean
 clean: ## Remove all that make has made, .venv too
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	@rm -rf $(VENV) build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- .venv: a stamp file marks each step that is done; it is redone when what it depends on is newer ---

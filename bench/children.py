@@ -7,29 +7,31 @@ write FILE SIZE RECORDS                 the least that writing costs: ready colu
 
 from __future__ import annotations
 
+import gc
 import itertools
+import json
 import random
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from bench.payloads import payloads
-from ingestor import buffer
+from ingestor import buffer, source
 from ingestor.parquet import ROW_GROUP_BYTES, _parquet_writer
 from ingestor.records import Columns, RawSchema
 from ingestor.records import TopicPartition as Partition
-from ingestor.source import _BETTER, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
-_QUEUE_KBYTES = (256 << 10) // 4  # what the ingestor takes of its default `memory`
+_QUEUE_BYTES = (256 << 20) // 4  # what the ingestor takes of its default `memory`
 _BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll
 _DISTINCT_ROW_GROUPS = 4
 _SILENCE_SECONDS_MAX = 60.0
@@ -74,22 +76,35 @@ def _endless(size: int) -> Iterator[bytes]:
 
 def consume(bootstrap: str, topic: str, records: int) -> None:
     """Read a topic to its end with the ingestor's settings and drop what comes."""
-    queue = {"queued.max.messages.kbytes": str(_QUEUE_KBYTES), "queued.min.messages": "1000000"}
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", **_BETTER, **queue, **OURS})
+    consumer = Consumer(_settings(bootstrap, topic))
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
-    seen, unfinished, heard = 0, set(range(PARTITIONS)), time.monotonic()
+    seen, unfinished = 0, set(range(PARTITIONS))
+    began = first = last = time.perf_counter()
     while unfinished:
-        messages = consumer.consume(_CONSUME_RECORDS, 0.1)
-        if messages:
-            heard = time.monotonic()
-        elif time.monotonic() - heard > _SILENCE_SECONDS_MAX:
+        asked = time.perf_counter()
+        if asked - max(began, last) > _SILENCE_SECONDS_MAX:
             raise TimeoutError(f"nothing came for {_SILENCE_SECONDS_MAX:.0f} s")
-        seen += len(messages)
+        messages = consumer.consume(_CONSUME_RECORDS, 0.1)
+        came = len(messages)
         if any(map(Message.error, messages)):
-            seen -= _end(messages, unfinished)
+            came -= _end(messages, unfinished)
+        if came:
+            first, last = first if seen else asked, time.perf_counter()
+            seen += came
     consumer.close()
     if seen != records:
         raise RuntimeError(f"{seen} records came, not {records}")
+    print(json.dumps({"wall_seconds": last - first}))  # the wait for the ends costs no records anything
+
+
+def _settings(bootstrap: str, topic: str) -> dict[str, Any]:
+    """Return exactly what the ingestor would give to librdkafka."""
+    given: dict[str, Any] = {}
+    with mock.patch.object(source, "Consumer", given.update):
+        source.KafkaSource(
+            {"bootstrap.servers": bootstrap, "group.id": "bench"}, [topic], route_of=str, queue_bytes=_QUEUE_BYTES
+        )
+    return given
 
 
 def _end(messages: list[Message], unfinished: set[int]) -> int:
@@ -105,8 +120,7 @@ def _end(messages: list[Message], unfinished: set[int]) -> int:
 def write(file: str, size: int, records: int) -> None:
     """Write ready columns in row groups like the ingestor's."""
     groups = _row_groups(size)
-    if records == 0:
-        return
+    cpu, wall = time.process_time(), time.perf_counter()
     with pa.OSFile(file, "wb") as sink:
         writer = _parquet_writer(sink, groups[0].schema, "zstd", [])
         written = 0
@@ -117,6 +131,7 @@ def write(file: str, size: int, records: int) -> None:
             if written == records:
                 break
         writer.close()
+    print(json.dumps({"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}))
 
 
 def _row_groups(size: int) -> list[pa.Table]:
@@ -152,6 +167,7 @@ def record_batch(values: list[bytes], *, first: int) -> pa.RecordBatch:
 
 def main(arguments: list[str]) -> None:
     """Run the program that the first argument names."""
+    gc.disable()  # a floor has no garbage to look for
     match arguments:
         case ["produce", bootstrap, topic, size, records]:
             produce(bootstrap, topic, int(size), int(records))

@@ -1,13 +1,14 @@
 """How much CPU, time and memory a drain takes: `ingestor run --once` beside its two floors, on a real broker.
 
-Per repetition and size of record, each program runs twice, one right after the other: on nothing, and on all records.
-The first run is what starting up costs; the difference is what the records cost.
+The programs take turns. What records cost is always told apart from what starting up costs: each program's own doc
+says how.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 import statistics
 import sys
@@ -25,7 +26,7 @@ from tests.support.kafka import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench.measure import Cost
+    from bench.measure import Cost, Ended
 
 SIZES = (1_000, 100)  # bytes of a payload
 PROGRAMS = ("consume", "write", "ingest")
@@ -36,26 +37,27 @@ _EMPTY = "empty"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One program on one topic, once with nothing in it and once with all records."""
+    """One program on all records of one size, and what of it was starting up."""
 
     size: int
     repetition: int
     program: str
     records: int
-    empty: Cost
-    full: Cost
-    written_bytes: int = 0  # by the ingestor
+    start_up: Cost
+    whole: Cost
+    written_bytes: int = 0
     commits: int = 0
 
     @property
     def cpu_micros(self) -> float:
         """CPU per record, without starting up."""
-        return (self.full.cpu_seconds - self.empty.cpu_seconds) * 1e6 / self.records
+        return (self.whole.cpu_seconds - self.start_up.cpu_seconds) * 1e6 / self.records
 
     @property
     def records_per_second(self) -> float:
-        """Records per second of wall time, without starting up."""
-        return self.records / max(1e-9, self.full.wall_seconds - self.empty.wall_seconds)
+        """Records per second of wall time, without starting up; too few records to tell are infinitely fast."""
+        seconds = self.whole.wall_seconds - self.start_up.wall_seconds
+        return self.records / seconds if seconds > 0 else math.inf
 
 
 class Bench:
@@ -71,52 +73,67 @@ class Bench:
         topics.create(self._bootstrap, _EMPTY, partitions=PARTITIONS)
         for size in SIZES:
             topics.create(self._bootstrap, _topic(size), partitions=PARTITIONS)
-            cost = self._child("produce", self._bootstrap, _topic(size), size, self._records)
+            cost = self._child("produce", self._bootstrap, _topic(size), size, self._records).cost
             report.say(f"produced {self._records:,} records of {size:,} B in {cost.wall_seconds:.1f} s")
 
     def run(self, program: str, size: int, repetition: int) -> Run:
-        """Measure one program: on nothing, then on all records."""
-        measured: Callable[[int, int], tuple[Cost, int, int]] = getattr(self, f"_{program}")
-        empty, _, _ = measured(size, 0)
-        full, written, commits = measured(size, self._records)
-        run = Run(size, repetition, program, self._records, empty, full, written, commits)
+        """Measure one program."""
+        measured: Callable[[int, int], Run] = getattr(self, f"_{program}")
+        run = measured(size, repetition)
         report.say(
             f"repetition {repetition + 1}: {size:5,} B  {program:7}  {run.cpu_micros:5.2f} us CPU per record, "
-            f"{run.records_per_second:9,.0f} records/s, {full.rss_mib:4.0f} MiB"
+            f"{run.records_per_second:9,.0f} records/s, {run.whole.rss_mib:4.0f} MiB"
         )
         return run
 
-    def _consume(self, size: int, records: int) -> tuple[Cost, int, int]:
-        topic = _topic(size) if records else _EMPTY
-        return self._child("consume", self._bootstrap, topic, records), 0, 0
+    def _consume(self, size: int, repetition: int) -> Run:
+        """Reading alone. The first record may be long in coming, so the program itself takes the time from there on."""
+        idle = self._child("consume", self._bootstrap, _EMPTY, 0).cost
+        ended = self._child("consume", self._bootstrap, _topic(size), self._records)
+        started = ended.cost.wall_seconds - json.loads(ended.last_line)["wall_seconds"]
+        start_up = dataclasses.replace(idle, wall_seconds=started)
+        return Run(size, repetition, "consume", self._records, start_up, ended.cost)
 
-    def _write(self, size: int, records: int) -> tuple[Cost, int, int]:
+    def _write(self, size: int, repetition: int) -> Run:
+        """Writing alone. Its columns are made before, so the program itself tells what the rest took."""
         file = self._folder / "floor.parquet"
-        cost = self._child("write", file, size, records)
-        written = file.stat().st_size if records else 0
-        file.unlink(missing_ok=True)
-        return cost, written, 1 if records else 0
+        ended = self._child("write", file, size, self._records)
+        written = file.stat().st_size
+        file.unlink()
+        told, whole = json.loads(ended.last_line), ended.cost
+        start_up = dataclasses.replace(
+            whole,
+            cpu_seconds=whole.cpu_seconds - told["cpu_seconds"],
+            wall_seconds=whole.wall_seconds - told["wall_seconds"],
+        )
+        return Run(size, repetition, "write", self._records, start_up, whole, written, 1)
 
-    def _ingest(self, size: int, records: int) -> tuple[Cost, int, int]:
-        """Ingest with default settings into a new table; check that it holds every record."""
+    def _ingest(self, size: int, repetition: int) -> Run:
+        """The ingestor: on an empty topic, which is what starting, joining and leaving cost, then on all records."""
+        start_up, _, _ = self._ingested(_EMPTY, 0)
+        whole, written, commits = self._ingested(_topic(size), self._records)
+        return Run(size, repetition, "ingest", self._records, start_up, whole, written, commits)
+
+    def _ingested(self, topic: str, records: int) -> tuple[Cost, int, int]:
+        """Ingest a topic with default settings into a new table; check that it holds every record."""
         table = self._folder / "table"
         name = f"bench-{uuid.uuid4().hex[:12]}"
         config = {
             "app_id": name,
             "kafka": {"bootstrap.servers": self._bootstrap, "group.id": name},
-            "routes": {"records": {"topics": [_topic(size) if records else _EMPTY], "table": str(table)}},
+            "routes": {"records": {"topics": [topic], "table": str(table)}},
             "http": {"port": 0},
         }
         path = self._folder / "config.yaml"
         path.write_text(json.dumps(config))
-        cost = measure.run([sys.executable, "-m", "ingestor", "run", path, "--once"], seconds_max=SECONDS_MAX)
+        ended = measure.run([sys.executable, "-m", "ingestor", "run", path, "--once"], seconds_max=SECONDS_MAX)
         rows, written, commits = _landed(table)
         shutil.rmtree(table)
         if rows != records:
             raise measure.ProgramFailedError(f"the table holds {rows} rows, not {records}")
-        return cost, written, commits
+        return ended.cost, written, commits
 
-    def _child(self, *arguments: object) -> Cost:
+    def _child(self, *arguments: object) -> Ended:
         return measure.run([sys.executable, "-m", "bench.children", *arguments], seconds_max=SECONDS_MAX)
 
 
@@ -155,10 +172,10 @@ def summary(runs: Sequence[Run]) -> list[list[str]]:
                     f"{size:,} B, {program}",
                     f"{middle(spread):.2f}",
                     f"{spread[0]:.2f} to {spread[-1]:.2f}",
-                    f"{middle(run.full.cpu_seconds * 1e6 / run.records for run in own):.2f}",
+                    f"{middle(run.whole.cpu_seconds * 1e6 / run.records for run in own):.2f}",
                     f"{middle(run.records_per_second for run in own):,.0f}",
-                    f"{middle(run.records / run.full.wall_seconds for run in own):,.0f}",
-                    f"{max(run.full.rss_mib for run in own):,.0f}",
+                    f"{middle(run.records / run.whole.wall_seconds for run in own):,.0f}",
+                    f"{max(run.whole.rss_mib for run in own):,.0f}",
                     f"{middle(run.written_bytes / run.records for run in own):,.0f}" if program != "consume" else "",
                     f"{middle(factor):.2f} ({factor[0]:.2f} to {factor[-1]:.2f})" if program == "ingest" else "",
                 ]
@@ -192,7 +209,7 @@ def main(arguments: list[str]) -> int:
         bench.fill()
         for repetition in range(chosen.repeat):
             runs += [bench.run(program, size, repetition) for size in SIZES for program in PROGRAMS]
-    starts = [run.empty for run in runs if run.program == "ingest"]
+    starts = [run.start_up for run in runs if run.program == "ingest"]
     start = {
         "cpu_seconds": statistics.median(cost.cpu_seconds for cost in starts),
         "wall_seconds": statistics.median(cost.wall_seconds for cost in starts),

@@ -31,11 +31,19 @@ class Cost:
     rss_mib: float  # at its peak
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A program that ended well: what it took, and the last line that it said."""
+
+    cost: Cost
+    last_line: str
+
+
 class ProgramFailedError(Exception):
     """A program that was to be measured did not end well; the message holds its last words."""
 
 
-def run(arguments: Sequence[object], *, seconds_max: float) -> Cost:
+def run(arguments: Sequence[object], *, seconds_max: float) -> Ended:
     """Run a program to its end, at most so long."""
     with tempfile.TemporaryFile() as output:
         started = time.perf_counter()
@@ -56,9 +64,10 @@ def run(arguments: Sequence[object], *, seconds_max: float) -> Cost:
             timer.cancel()
         wall_seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            output.seek(max(0, output.tell() - _TAIL_BYTES))
-            ended = f"{' '.join(map(str, arguments[1:4]))} ended with {process.returncode} after {wall_seconds:.0f} s"
-            raise ProgramFailedError(f"{ended}:\n{output.read().decode(errors='replace')}")
-    cpu_seconds = usage.ru_utime + usage.ru_stime
-    return Cost(cpu_seconds, wall_seconds, usage.ru_maxrss * _RSS_UNIT / (1 << 20))
+        output.seek(max(0, output.tell() - _TAIL_BYTES))
+        said = output.read().decode(errors="replace").rstrip()
+    if process.returncode:
+        ended = f"{' '.join(map(str, arguments[1:4]))} ended with {process.returncode} after {wall_seconds:.0f} s"
+        raise ProgramFailedError(f"{ended}:\n{said}")
+    cost = Cost(usage.ru_utime + usage.ru_stime, wall_seconds, usage.ru_maxrss * _RSS_UNIT / (1 << 20))
+    return Ended(cost, said.rpartition("\n")[2])

@@ -20,6 +20,6 @@ def _payload(number: int, size: int, rng: random.Random, words: list[str]) -> by
     head = f'{{"user_id":{number},"event_type":"{rng.choice(_EVENTS)}","amount":{rng.uniform(1, 999):.2f},"note":"'
     room = size - len(head) - len('"}')
     note: list[str] = []
-    while len(note) * 4 < room:  # an upper bound on the length, cut below
+    while len(note) * 6 < room:  # a word and a number with their spaces are 13 characters at the least; cut below
         note += [rng.choice(words), f"{rng.getrandbits(32):08x}"]
     return f'{head}{" ".join(note)[:room]}"}}'.encode()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent.parent / ".bench"
 _STARTED = time.monotonic()
+_LOAD_BEFORE = os.getloadavg()[0]
 _PACKAGES = ("confluent-kafka", "deltalake", "numpy", "pyarrow")
 
 
@@ -32,7 +33,7 @@ def machine() -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
         "memory_gib": round(memory / (1 << 30)),
-        "load_before": os.getloadavg()[0],
+        "load_before": round(_LOAD_BEFORE, 1),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in _PACKAGES},
     }

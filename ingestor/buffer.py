@@ -143,7 +143,7 @@ def _batch(
 
 def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.Array:
     """Return Kafka's milliseconds as UTC microseconds; null where Kafka has none, or no calendar reaches."""
-    without = (milliseconds == -1) | (np.abs(milliseconds) > _MAX_TIMESTAMP_MS)
+    without = (milliseconds == -1) | (milliseconds < -_MAX_TIMESTAMP_MS) | (milliseconds > _MAX_TIMESTAMP_MS)
     if not without.any():
         return pa.array(milliseconds * 1000, pa.int64()).cast(TIMESTAMP)
     micros = np.where(without, 0, milliseconds) * 1000

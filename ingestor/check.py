@@ -9,6 +9,7 @@ from ingestor.assembly import app_ids, matching
 from ingestor.broker import Broker
 from ingestor.deltalog import txns_at
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
+from ingestor.source import KafkaSource
 from ingestor.storage import local_root
 from ingestor.table import open_existing, open_handle
 from ingestor.table_rules import verify_schema
@@ -35,11 +36,12 @@ def check(settings: Settings, tell: Callable[[str], None]) -> None:
             problems.append(RefusedError(f"{name}: {error}", hint="see that it runs and can be reached from here"))
             tell(f"FAIL  {name}: {error}")
 
-    broker = Broker(settings.kafka)
     topics: dict[str, int] = {}
 
     def kafka() -> str:
-        topics.update(broker.topics())
+        # Only a consumer can tell what is wrong with a consumer's options; this one joins no group.
+        KafkaSource(settings.kafka, (), route_of=str, queue_bytes=settings.memory // 4).close()
+        topics.update(Broker(settings.kafka).topics())
         return f"{settings.kafka['bootstrap.servers']} answers, {len(topics)} topics"
 
     one("kafka", kafka)
@@ -84,6 +86,9 @@ def _check_folder(root: Path, table: str) -> None:
     if not folder.is_dir():
         what = "the path is a file, not a folder" if folder == root else f"{folder} is a file"
         raise RefusedError(f"table {table}: {what}", hint="choose another table path, or move the file away")
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        msg = f"table {table}: {folder} lies on a read-only file system"
+        raise RefusedError(msg, hint="mount it writable, or choose another table path")
     if not os.access(folder, os.W_OK | os.X_OK):
         msg = f"table {table}: {folder} can't be written by this user"
         raise RefusedError(msg, hint="give the ingestor's user write access, or choose another table path")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import sys
 import traceback
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from ingestor import logs
-from ingestor.errors import ConfigError, DataLossError, IngestorError
+from ingestor.errors import ConfigError, DataLossError, IngestorError, RefusedError, Unavailable
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def run(
         typer.echo(f"ingestor: done, {rows:,} rows landed", err=True)
 
 
-@app.command()
+@app.command(short_help="Check configuration, Kafka and every table; change nothing.")
 def check(config: Config) -> None:
     """Check the configuration, Kafka and every table, and change nothing.
 
@@ -85,7 +87,7 @@ def check(config: Config) -> None:
     check_all(_load(config), typer.echo)
 
 
-@app.command()
+@app.command(short_help="Show what is committed and the lag, or set where to go on.")
 def offsets(
     config: Config,
     as_json: AsJson = False,
@@ -103,13 +105,22 @@ def offsets(
 
     loaded = _load(config)
     if set_to:
-        module.set_offsets(loaded, set_to, confirm=lambda question: yes or typer.confirm(question, err=True))
+        module.set_offsets(loaded, set_to, confirm=lambda question: yes or _confirm(question))
     else:
         rows = module.show(loaded)
         typer.echo(module.as_json(rows) if as_json else module.as_text(rows))
 
 
-@app.command()
+def _confirm(question: str) -> bool:
+    """Ask on stderr, for stdout is for results; no answer is a no."""
+    typer.echo(f"{question} [y/N] ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not (sys.stdin.isatty() and answer.endswith("\n")):
+        typer.echo(err=True)  # nobody has typed the end of the line
+    return answer.strip().lower() in ("y", "yes")
+
+
+@app.command(short_help="Prove each table from the outside: every offset once.")
 def audit(
     config: Config,
     as_json: AsJson = False,
@@ -131,13 +142,14 @@ def audit(
             typer.echo(f"{name}: {line}")
     bad = [name for name, report in reports.items() if not report.ok]
     if bad:
+        total = sum(reports[name].findings_total for name in bad)
         raise DataLossError(
-            f"the audit found {sum(reports[name].findings_total for name in bad)} faults in {', '.join(bad)}",
+            f"the audit found {total:,} {'fault' if total == 1 else 'faults'} in {', '.join(bad)}",
             hint="each finding above names where; keep the table as it is until they are understood",
         )
 
 
-@app.command()
+@app.command(short_help="Tell which table version and file hold a record.")
 def locate(config: Config, topic: str, partition: int, offset: int) -> None:
     """Tell which table version and file hold a record, and when it was committed.
 
@@ -159,9 +171,12 @@ def locate(config: Config, topic: str, partition: int, offset: int) -> None:
     typer.echo("\n".join(found.lines()))
 
 
-@app.command()
+@app.command(short_help="Show it all on an embedded Kafka, with kills in the middle.")
 def demo() -> None:
-    """Show it all on an embedded Kafka: produce, ingest, kill, restart, audit."""
+    """Show it all on an embedded Kafka: produce, ingest, kill, restart, audit.
+
+    Example: ingestor demo
+    """
     from ingestor.demo import demo as show
 
     show(typer.echo)
@@ -170,15 +185,30 @@ def demo() -> None:
 def main() -> None:
     """Run a command; end with its exit code, and on failure with one line that says what to do."""
     logs.configure("console", "INFO")
+    code = 0
     try:
         app()
+    except SystemExit as end:
+        code = int(end.code or 0)
     except IngestorError as error:
         _debug_traceback()
         code = _last_line(str(error), error.exit_code)
+    except Unavailable as error:
+        _debug_traceback()
+        hint = "see that Kafka and the table's store can be reached; `ingestor check` tells"
+        code = _last_line(f"{error} — {hint}", RefusedError.exit_code)
     except Exception as error:  # noqa: BLE001 - the last resort: nobody gets a traceback who did not ask for one
         _debug_traceback()
         code = _last_line(f"{type(error).__name__}: {error} — set log.level: DEBUG to see where", 1)
-    sys.exit(code)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End without winding Python up: a thread that is inside of a storage library then would crash there."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever read it may be gone
+            stream.flush()
+    os._exit(code)
 
 
 def _debug_traceback() -> None:

@@ -2,6 +2,8 @@
 
 delta-rs and pyarrow report most storage trouble as `OSError` or a bare exception with text, so the text is all there
 is to go by. It decides only whether to try again, never whether a commit landed: the log decides that.
+
+Where the texts come from: tests/faults/test_failures_real.py provokes each against real stores and a real disk.
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ from dataclasses import dataclass
 
 from ingestor.errors import IngestorError, RefusedError, Unavailable
 
+MESSAGE_LENGTH_MAX = 300
+
+_FREE_SPACE = ("the disk is full", "free space or enlarge the volume, then start again")
+_NO_ACCESS = ("access is denied", "give the ingestor's user write access to the table's folder")
 _PERMANENT_ERRNO = {
-    errno.ENOSPC: ("the disk is full", "free space or enlarge the volume, then start again"),
+    errno.ENOSPC: _FREE_SPACE,
     errno.EDQUOT: ("the disk quota is used up", "raise the quota, then start again"),
+    errno.EFBIG: ("a file reached the size limit", "raise the limit (ulimit -f) or lower flush.bytes"),
     errno.EROFS: ("the file system is read-only", "mount it writable, then start again"),
-    errno.EACCES: ("access is denied", "give the ingestor's user write access to the table's folder"),
-    errno.EPERM: ("access is denied", "give the ingestor's user write access to the table's folder"),
+    errno.EACCES: _NO_ACCESS,
+    errno.EPERM: _NO_ACCESS,
     errno.ENOTDIR: ("a part of the path is a file", "choose a table path whose parents are all folders"),
     errno.EEXIST: ("the path is a file", "choose another table path, or move the file away"),
     errno.EISDIR: ("a folder is where a file should be", "choose another table path"),
@@ -35,38 +42,85 @@ def _rule(pattern: str, what: str, hint: str) -> _Permanent:
     return _Permanent(re.compile(pattern, re.IGNORECASE), what, hint)
 
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs paints its error chains
+# A number alone is no status: "in 401.079ms" is a time, and a file's name may hold any number.
 # The first match counts; what matches nothing is taken to pass by itself.
 _PERMANENT_TEXT = (
-    _rule(r"os error 28\b|no space left", *_PERMANENT_ERRNO[errno.ENOSPC]),
+    _rule(r"os error 28\b|no space left", *_FREE_SPACE),
     _rule(r"os error 122\b|quota exceeded", *_PERMANENT_ERRNO[errno.EDQUOT]),
+    _rule(r"os error 27\b|file too large", *_PERMANENT_ERRNO[errno.EFBIG]),
     _rule(r"os error 30\b|read-only file system", *_PERMANENT_ERRNO[errno.EROFS]),
-    _rule(r"os error (13|1)\b|permission denied", *_PERMANENT_ERRNO[errno.EACCES]),
+    _rule(r"os error (13|1)\b|permission denied", *_NO_ACCESS),
     _rule(r"os error 20\b|not a directory", *_PERMANENT_ERRNO[errno.ENOTDIR]),
     _rule(r"os error 21\b|is a directory", *_PERMANENT_ERRNO[errno.EISDIR]),
     _rule(r"os error 17\b|file exists", *_PERMANENT_ERRNO[errno.EEXIST]),
     _rule(
-        r"NoSuchBucket|bucket does not exist|NoSuchContainer|ContainerNotFound",
+        r"NoSuchBucket|InvalidBucketName|bucket does not exist|NoSuchContainer|ContainerNotFound",
         "the bucket does not exist",
         "create the bucket or correct the table's URL",
     ),
     _rule(
-        r"AccessDenied|\b403\b|Forbidden|AuthorizationFailed|not authorized|lacks? permission",
-        "access is denied",
-        "give these credentials read and write access to the table",
+        r"while loading credentials|missing credentials|CredentialsNotLoaded|no credentials"
+        # Where credentials come from if none are given; an answer of 5xx there passes by itself.
+        r"|/latest/(api/token|meta-data/iam)\b(?!.*\b5\d\d [A-Z])|token request\b(?!.*\b5\d\d [A-Z])",
+        "there are no credentials",
+        "give them in storage_options (AWS_ACCESS_KEY_ID, …) or in the environment",
     ),
     _rule(
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|\b401\b|Unauthenticated|Unauthorized"
-        r"|ExpiredToken|InvalidToken|missing credentials|CredentialsNotLoaded",
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|\b401 Unauthorized|Unauthenticated"
+        r"|ExpiredToken|InvalidToken|TokenRefreshRequired|UserNotFound|lacked valid authentication",
         "the credentials are refused",
         "correct the credentials in storage_options or in the environment",
     ),
     _rule(
-        r"allow_unsafe_rename|unknown scheme|Unsupported URL|invalid table (uri|url|location)",
+        r"RequestTimeTooSkewed",
+        "the clock is wrong",
+        "set this machine's clock: the store refuses requests that are minutes off",
+    ),
+    _rule(
+        r"AccessDenied|AllAccessDisabled|AccountProblem|\b403 Forbidden|AuthorizationFailed|not authorized"
+        r"|lack(s|ed)? (the necessary )?(permission|privilege)",
+        "access is denied",
+        "give these credentials read and write access to the table",
+    ),
+    _rule(
+        r"invalid peer certificate|UnknownIssuer|self.signed certificate|certificate (has )?expired|InvalidContentType",
+        "TLS fails",
+        "let the endpoint's certificate be one that this machine trusts (certificate_path), and https be right",
+    ),
+    _rule(
+        r"URL scheme is not allowed",
+        "the endpoint is not https",
+        "use https, or set AWS_ALLOW_HTTP: true in storage_options where nobody listens",
+    ),
+    _rule(
+        r"\bpanicked\b|has crashed",
+        "delta-rs broke down",
+        "check endpoint and other storage_options, which it breaks down on when malformed; else report it",
+    ),
+    _rule(
+        r"\b501 Not Implemented|<Code>NotImplemented",
+        "the store can't do what is needed",
+        "use a store that has conditional PUT (If-None-Match) and multipart uploads",
+    ),
+    _rule(
+        r"allow_unsafe_rename|unknown scheme|unsupported url|invalid table (uri|url|location)|relative URL"
+        r"|unable to recogni[sz]e url|could not parse .* as a url|Account must be specified|No NameNode hosts"
+        r"|Generic Config error|Failed to parse config|failed to parse \S+ as (Duration|usize|f64|bool)",
         "the table's URL or storage_options can't be used",
         "correct the table's URL or storage_options",
     ),
 )
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs paints its error chains
+_XML = re.compile(r"<\?xml.*|<Error>.*", re.DOTALL)
+_CODE = re.compile(r"<Code>([^<]*)</Code>")
+_SAID = re.compile(r"<Message>([^<]*)</Message>")
+_QUERY = re.compile(r"(\w+://[^\s?'\"]*)\?[^\s'\"]*")
+_USER_INFO = re.compile(r"(\w+://)[^\s/@]*:[^\s/@]*@")
+_SECRET = re.compile(
+    r"((?:signature|sig|token|secret|password|access_?key(?:_?id)?)\w*[\"']?\s*[=:]\s*)[^\s&,;]+", re.IGNORECASE
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 def classify(error: BaseException, *, doing: str) -> IngestorError | Unavailable:
@@ -76,9 +130,40 @@ def classify(error: BaseException, *, doing: str) -> IngestorError | Unavailable
     known = _PERMANENT_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
     text = _COLOUR.sub("", str(error))
     if known is None:
-        known = next(((rule.what, rule.hint) for rule in _PERMANENT_TEXT if rule.pattern.search(text)), None)
-    detail = " ".join(text.split())[:300]
+        line = " ".join(text.split())
+        known = next(((rule.what, rule.hint) for rule in _PERMANENT_TEXT if rule.pattern.search(line)), None)
+    detail = plain(text) or type(error).__name__
+    doing = _cut(plain(doing), MESSAGE_LENGTH_MAX // 2)
     if known is None:
-        return Unavailable(f"{doing}: {detail or type(error).__name__}")
+        return Unavailable(f"{doing}: {_cut(detail, MESSAGE_LENGTH_MAX - len(doing) - 2)}")
     what, hint = known
-    return RefusedError(f"{doing}: {what} ({detail})", hint=hint)
+    around = f"{doing}: {what} ()"
+    return RefusedError(around[:-1] + _cut(detail, MESSAGE_LENGTH_MAX - len(around)) + ")", hint=hint)
+
+
+def plain(text: str) -> str:
+    """Return what people may see of an error: one line, no colours, nothing that opens anything.
+
+    Of a store's answer only its code and message are kept, for the rest spells out what was signed; of URLs what
+    stands before the `?`, for behind it signatures are carried.
+    """
+    text = _XML.sub(_answer, _COLOUR.sub("", text))
+    text = re.sub(r"\s*\n\s*↳\s*", ": ", text)  # how delta-rs shows causes
+    text = _QUERY.sub(r"\1", text)
+    text = _USER_INFO.sub(r"\1", text)
+    text = _SECRET.sub(r"\1…", text)
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
+def _answer(xml: re.Match[str]) -> str:
+    found = (_CODE.search(xml[0]), _SAID.search(xml[0]))
+    return ": ".join(match[1] for match in found if match)
+
+
+def _cut(text: str, length: int) -> str:
+    """Shorten a text in its middle: it begins with what was tried and ends with the cause."""
+    length = max(length, 40)
+    if len(text) <= length:
+        return text
+    tail = length * 2 // 3
+    return f"{text[: length - tail - 3]} … {text[-tail:]}"

@@ -14,6 +14,7 @@ from ingestor.broker import Broker, Watermarks
 from ingestor.committer import Committer, Occ, make_patience, system_rng
 from ingestor.deltalog import txns_at
 from ingestor.errors import ConfigError, Fenced, RefusedError, Unavailable
+from ingestor.failures import classify
 from ingestor.ledger import position_after, txn_before
 from ingestor.records import TopicPartition
 from ingestor.table import RawTable, open_existing
@@ -121,8 +122,33 @@ def _position(broker: Broker, tp: TopicPartition, to: str) -> int:
 def _set(
     settings: Settings, route: Route, positions: Mapping[TopicPartition, int], confirm: Callable[[str], bool]
 ) -> None:
-    table = RawTable(route.table, route.schema, settings.storage_options)
-    committer = Committer(
+    exists = open_existing(route.table, settings.storage_options) is not None
+    table = _open(settings, route) if exists else None  # one that is not there is made only after the answer
+    before = app_ids(settings, route).look_up({} if table is None else table.txns, positions)
+    if table is not None:
+        _refuse_doubling(table, route, positions, before)
+    changes = ", ".join(f"{tp}: {_shown(before[tp])} → {position}" for tp, position in positions.items())
+    if not confirm(f"Next offsets of table {route.table}: {changes}. Go ahead?"):
+        raise ConfigError("nothing was changed", hint="answer y, or give --yes")
+    committer = _committer(settings, route, table or _open(settings, route))
+    info = {"app_id": settings.app_id, "route": route.name, "operation_kind": "set"}
+    txns = {tp: txn_before(position) for tp, position in positions.items()}
+    try:
+        committer.commit(set_positions(txns, before), info)
+    except Fenced as error:
+        msg = f"an ingestor committed meanwhile ({error})"
+        raise RefusedError(msg, hint="stop the ingestors of this app_id first, then set the offsets") from error
+
+
+def _open(settings: Settings, route: Route) -> RawTable:
+    try:
+        return RawTable(route.table, route.schema, settings.storage_options)
+    except Exception as error:
+        raise classify(error, doing=f"opening table {route.table}") from error
+
+
+def _committer(settings: Settings, route: Route, table: RawTable) -> Committer:
+    return Committer(
         table,
         app_ids(settings, route),
         occ=Occ(route.occ.max_retries, route.occ.base_seconds, route.occ.max_seconds),
@@ -136,18 +162,6 @@ def _set(
             rng=system_rng(),
         ),
     )
-    before = committer.read(positions)
-    _refuse_doubling(table, route, positions, before)
-    changes = ", ".join(f"{tp}: {_shown(before[tp])} → {position}" for tp, position in positions.items())
-    if not confirm(f"Next offsets of table {route.table}: {changes}. Go ahead?"):
-        raise ConfigError("nothing was changed", hint="answer y, or give --yes")
-    info = {"app_id": settings.app_id, "route": route.name, "operation_kind": "set"}
-    txns = {tp: txn_before(position) for tp, position in positions.items()}
-    try:
-        committer.commit(set_positions(txns, before), info)
-    except Fenced as error:
-        msg = f"an ingestor committed meanwhile ({error})"
-        raise RefusedError(msg, hint="stop the ingestors of this app_id first, then set the offsets") from error
 
 
 def _refuse_doubling(
@@ -156,8 +170,8 @@ def _refuse_doubling(
     positions: Mapping[TopicPartition, int],
     before: Mapping[TopicPartition, int | None],
 ) -> None:
-    """Refuse to go back before rows that are still there: they would be landed a second time."""
-    back = {tp: position for tp, position in positions.items() if (txn := before[tp]) is not None and position <= txn}
+    """Refuse to go before rows that are there, whoever landed them: they would be landed a second time."""
+    back = {tp: position for tp, position in positions.items() if (txn := before[tp]) is None or position <= txn}
     for tp, last in table.last_offsets(back).items():
         if last >= back[tp]:
             rows = f"stream_topic = '{tp.topic}' AND stream_partition = {tp.partition}"

@@ -184,8 +184,6 @@ class Pipeline:
         if rows:
             self._poll_records = max(1, min(self._poll_records_max, _POLL_BYTES * rows // max(1, size)))
         self._ends.update(polled.ends)
-        if polled.ends:
-            self._watcher.ended(polled.ends)
         for why in polled.waits:
             self._watcher.waiting(why)
         for tp in polled.lost_positions & self._assigned:
@@ -342,6 +340,7 @@ class Pipeline:
         for route, gone in self._by_route(ours):
             again = route.lane.drop(gone)
             route.forget(gone)
+            self._watcher.gone(route.lane.name, gone)
             self._start_again(route, again)
         for tp in tps:
             self._ends.pop(tp, None)

@@ -45,8 +45,8 @@ class Watcher(Protocol):
     def placed(self, route: str, placed: Placed) -> None:
         """Partitions got their positions."""
 
-    def ended(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Partitions were read to their end."""
+    def gone(self, route: str, tps: Collection[TopicPartition]) -> None:
+        """Partitions are no longer ours."""
 
     def waiting(self, why: str) -> None:
         """Nothing may come for the moment."""

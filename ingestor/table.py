@@ -122,10 +122,17 @@ class RawTable:
         newest = self._handle.version()
         if newest < max(self._seen, self._landed):
             raise self._replaced(f"its newest version is {newest}, it was {max(self._seen, self._landed)}")
+        self._refuse_another_past(newest)
         if newest > self._seen:
             self._follow(newest)
-        elif self._fingerprint(newest) != self._tip:
-            raise self._replaced(f"log entry {newest} is not what it was")
+
+    def _refuse_another_past(self, newest: int) -> None:
+        """Refuse if the entry that was seen last is another one now: then it is another table, or a cut-off log."""
+        tip = self._fingerprint(self._seen)
+        if tip is None and newest > self._seen:  # cleaned up since: the table's id has to do
+            self._verify(self._open())
+        elif tip != self._tip:
+            raise self._replaced(f"log entry {self._seen} is not what it was")
 
     def _follow(self, newest: int) -> None:
         """Take in the entries up to a version, then call it seen."""

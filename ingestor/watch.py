@@ -11,7 +11,7 @@ from ingestor.committer import Outcome
 from ingestor.errors import IngestorError, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from ingestor.breaker import BreakerState
     from ingestor.buffer import Selection
@@ -110,9 +110,6 @@ class Watch:
                 self.metrics.committed_offset(route, tp, txn)
         positions = {str(tp): placement.position for tp, placement in list(placed.placements.items())[:20]}
         self._log.info("placed", route=route, count=len(placed.placements), positions=positions)
-
-    def ended(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Note that partitions were read to their end."""
 
     def waiting(self, why: str) -> None:
         """Tell why nothing may come at the moment, not more than every few seconds."""

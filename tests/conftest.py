@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.support import kafka_jars
 from tests.support.ingestors import Deploy
@@ -20,14 +20,20 @@ settings.register_profile(
     max_examples=5000,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# Enough to fail, without looking for the smallest way to: a broken copy only has to be noticed.
+settings.register_profile(
+    "mutants",
+    parent=settings.get_profile("default"),
+    max_examples=200,
+    phases=[Phase.explicit, Phase.generate],
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch Kafka before the first test: it takes longer than a test may, and people see it."""
     wanted = any(
-        "kafka" in getattr(item, "fixturenames", ()) or item.get_closest_marker("integration")
-        for item in session.items
+        "kafka" in getattr(item, "fixturenames", ()) or item.get_closest_marker("integration") for item in session.items
     )
     if not wanted or session.config.option.collectonly:
         return

@@ -166,9 +166,7 @@ def test_nothing_outlives_a_test_run_that_is_killed(tmp_path: Path) -> None:
     eventually(lambda: list(tmp_path.iterdir()) == [])
 
 
-def values(
-    cluster: Cluster, topic: str, isolation: str = "read_committed"
-) -> list[bytes | str | None]:
+def values(cluster: Cluster, topic: str, isolation: str = "read_committed") -> list[bytes | str | None]:
     """Payloads of a topic, in order."""
     return [one.value() for one in topics.read(cluster.bootstrap, topic, isolation=isolation)]
 

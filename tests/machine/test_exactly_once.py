@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -320,9 +321,23 @@ def _each(things: list[T], action: Callable[[T], object]) -> None:
         action(thing)
 
 
-TestExactlyOnce = Ingestors.TestCase
-TestExactlyOnce.settings = settings(
-    max_examples=4 * settings.default.max_examples,  # an example takes some 30 ms
+_SETTINGS = settings(
+    max_examples=4 * settings().max_examples,  # an example takes some 30 ms
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
+pytestmark = pytest.mark.timeout(0 if settings.get_current_profile_name() == "soak" else 900)  # shrinking takes minutes
+
+
+class TestExactlyOnce(Ingestors.TestCase):  # type: ignore[misc,valid-type]
+    """What every run of the tests looks at."""
+
+    settings = _SETTINGS
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+class TestExactlyOnceForLong(Ingestors.TestCase):  # type: ignore[misc,valid-type]
+    """The same, for a quarter of an hour or more."""
+
+    settings = settings(_SETTINGS, max_examples=20_000)

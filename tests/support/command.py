@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,12 +24,19 @@ import yaml
 SECONDS_MAX = 60.0
 _TICK_SECONDS = 0.02
 
-# Root may write everywhere, whatever the permissions say. Without CAP_DAC_OVERRIDE (1) and CAP_DAC_READ_SEARCH (2),
-# given up for good by PR_CAPBSET_DROP (24), they bind it like everybody else.
-_GIVE_UP = "import ctypes, os, sys; drop = ctypes.CDLL(None).prctl; drop(24, 1, 0, 0, 0); drop(24, 2, 0, 0, 0); "
-BOUND_BY_PERMISSIONS = (
-    (sys.executable, "-c", f"{_GIVE_UP} os.execv(sys.argv[1], sys.argv[1:])") if os.geteuid() == 0 else ()
-)
+# What starts the process. It ends with this one, even if that is killed (PR_SET_PDEATHSIG: 1). And where permissions
+# are to bind it although it is root's, it gives up for good (PR_CAPBSET_DROP: 24) what lets root write everywhere:
+# CAP_DAC_OVERRIDE (1) and CAP_DAC_READ_SEARCH (2). Anybody else has not got them anyway.
+_LAUNCH = f"""\
+import ctypes, os, sys
+if sys.platform == "linux":
+    prctl = ctypes.CDLL(None).prctl
+    prctl(1, {int(signal.SIGKILL)})
+    if sys.argv[1] == "bound":
+        prctl(24, 1, 0, 0, 0)
+        prctl(24, 2, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, "-m", "ingestor", *sys.argv[2:]])
+"""
 
 
 @dataclass(frozen=True)
@@ -54,15 +61,16 @@ class Command:
         self,
         *arguments: object,
         under: Sequence[str] = (),
+        bound: bool = False,
         environ: Mapping[str, str] | None = None,
         stdin: str = "",
     ) -> None:
-        """Start `ingestor` with these arguments; `under` is a command that runs another one."""
+        """Start `ingestor` with these arguments, `under` a command that runs others, or `bound` by permissions."""
         self._started = time.monotonic()
         self._out = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._err = tempfile.TemporaryFile()  # noqa: SIM115 - same
         self._process = subprocess.Popen(
-            [*under, sys.executable, "-m", "ingestor", *map(str, arguments)],
+            [*under, sys.executable, "-ISc", _LAUNCH, "bound" if bound else "free", *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=self._out,
             stderr=self._err,
@@ -81,11 +89,15 @@ class Command:
 
     def wait_for(self, text: str, *, count: int = 1, seconds_max: float = SECONDS_MAX) -> None:
         """Return when it has said something so often; fail if it ends before."""
+        self.wait_until(lambda: self.stderr.count(text) >= count, repr(text), seconds_max=seconds_max)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, *, seconds_max: float = SECONDS_MAX) -> None:
+        """Return when a condition holds; fail if it ends before."""
         deadline = time.monotonic() + seconds_max
-        while self.stderr.count(text) < count:
+        while not condition():
             running = self._process.poll() is None
-            assert running, f"it ended ({self._process.returncode}) without {text!r}:\n{self.stderr}"
-            assert time.monotonic() < deadline, f"no {text!r} within {seconds_max:g} s:\n{self.stderr}"
+            assert running, f"it ended ({self._process.returncode}) without {what}:\n{self.stderr}"
+            assert time.monotonic() < deadline, f"no {what} within {seconds_max:g} s:\n{self.stderr}"
             time.sleep(_TICK_SECONDS)
 
     def signal(self, number: signal.Signals) -> None:
@@ -125,12 +137,13 @@ class Command:
 def ingestor(
     *arguments: object,
     under: Sequence[str] = (),
+    bound: bool = False,
     environ: Mapping[str, str] | None = None,
     stdin: str = "",
     seconds_max: float = SECONDS_MAX,
 ) -> Ended:
     """Run a command to its end."""
-    with Command(*arguments, under=under, environ=environ, stdin=stdin) as command:
+    with Command(*arguments, under=under, bound=bound, environ=environ, stdin=stdin) as command:
         return command.end(seconds_max)
 
 

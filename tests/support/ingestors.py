@@ -195,7 +195,7 @@ class TableLog:
 class Deployment:
     """One configuration: its tables, and the processes that run it."""
 
-    def __init__(self, folder: Path, document: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, document: dict[str, Any]) -> None:
         self.folder = folder
         self.document = document
         self.app_id: str = document["app_id"]
@@ -273,9 +273,10 @@ class Deployment:
             assert not fallen, "\n".join(["ended by itself:", *fallen])
             return condition()
 
-        return eventually(checked, seconds_max=seconds_max, failure=self._state)
+        return eventually(checked, seconds_max=seconds_max, failure=self.state)
 
-    def _state(self) -> str:
+    def state(self) -> str:
+        """Tell where the tables are, and what the processes have said last."""
         logs = "\n".join(ingestor.log_tail() for ingestor in self.processes)
         return f"tables: { {route: self.txns(route) for route in self.document['routes']} }\n{logs}"
 
@@ -309,6 +310,14 @@ class Deployment:
 
         self.wait_for(landed, seconds_max=seconds_max)
         self.judge(expected, lost=lost, route=route)
+        return expected
+
+    def judge_committed(
+        self, topics: Iterable[str], *, route: str = ROUTE, complete: bool = True
+    ) -> dict[Coordinate, Any]:
+        """Judge a table as it is now against all that the topics hold; return what they hold."""
+        expected = read_topics(self.bootstrap, topics)
+        self.judge(expected, route=route, complete=complete)
         return expected
 
     def judge(

@@ -176,10 +176,7 @@ class Cluster:
         (self._folder / "cluster-id").write_text(cluster_id)
         (self._folder / "log4j2.properties").write_text(LOG4J)
         ports = free_ports(self._count * len(self._protocols))
-        nodes = {
-            node_id: {name: ports.pop() for name in self._protocols}
-            for node_id in range(1, self._count + 1)
-        }
+        nodes = {node_id: {name: ports.pop() for name in self._protocols} for node_id in range(1, self._count + 1)}
         for node_id in nodes:
             folder = self._folder / str(node_id)
             folder.mkdir()
@@ -187,13 +184,10 @@ class Cluster:
             lines = (f"{key}={value}\n" for key, value in settings.items())
             (folder / "config").write_text("".join(lines))
         self.brokers = tuple(
-            Broker(node_id, self._folder / str(node_id), ports, jars)
-            for node_id, ports in nodes.items()
+            Broker(node_id, self._folder / str(node_id), ports, jars) for node_id, ports in nodes.items()
         )
 
-    def _settings(
-        self, node_id: int, nodes: Mapping[int, Mapping[str, int]], folder: Path
-    ) -> dict[str, object]:
+    def _settings(self, node_id: int, nodes: Mapping[int, Mapping[str, int]], folder: Path) -> dict[str, object]:
         ports = nodes[node_id]
         replicas = min(3, self._count)
         listeners = {name: f"{name}://127.0.0.1:{port}" for name, port in ports.items()}

@@ -3,15 +3,15 @@
 Ivy does the work, from the jar that ships inside pyspark, so nothing has to be installed but Java.
 """
 
-import contextlib
-import fcntl
 import importlib.util
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+
+from tests.support import cache
 
 KAFKA_VERSION = "4.1.0"
 LOG4J_VERSION = "2.24.3"
@@ -66,29 +66,16 @@ def fetch(announce: Callable[[str], None] = print) -> Path:
     Of several processes one downloads and the others wait. The folder appears complete or not at
     all, so one that is there can be trusted.
     """
-    jars = _cache() / f"kafka-{KAFKA_VERSION}"
+    jars = cache.root() / f"kafka-{KAFKA_VERSION}"
     if jars.is_dir():
         return jars
-    jars.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(jars.with_name(f"{jars.name}.lock")):
+    with cache.locked(jars.with_name(f"{jars.name}.lock")):
         if not jars.is_dir():
             command = [java(), "-jar", str(_ivy())]
             announce(f"fetching Kafka {KAFKA_VERSION} (45 MB, once; takes about a minute) ...")
             _download(jars, command)
             announce(f"fetched Kafka {KAFKA_VERSION} into {jars}")
     return jars
-
-
-def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "ingestor-tests"
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _download(target: Path, ivy: list[str]) -> None:
@@ -100,9 +87,7 @@ def _download(target: Path, ivy: list[str]) -> None:
         command += ["-confs", "default", "-types", "jar", "bundle", "-warn"]
         command += ["-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"]
         try:
-            run = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS_MAX
-            )
+            run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
             msg = f"Kafka's jars did not arrive within {FETCH_SECONDS_MAX} s"
             raise BrokerUnavailableError(msg) from error

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ingestor import deltalog
@@ -24,6 +25,12 @@ class MemoryFiles:
     def read(self, path: str) -> bytes | None:
         """Return a file, None if there is none."""
         return self.files.get(path)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open a file."""
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return pa.BufferReader(self.files[path])
 
     def list(self, folder: str) -> list[str]:
         """Return the names in a folder."""

@@ -16,15 +16,15 @@ from unittest import mock
 from ingestor import lane as lane_module
 from ingestor import pipeline as pipeline_module
 from ingestor.breaker import Breaker
+from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, Outcome, make_patience
 from ingestor.lane import Flushed, Lane, Progress
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.pipeline import Pipeline
-from ingestor.route import Route, Times
 from ingestor.placement import Placed, Placer
 from ingestor.policy import Limits
 from ingestor.records import RawSchema, TopicPartition
-from ingestor.budget import Budget
+from ingestor.route import Route, Times
 from tests.support.fakes.group import FakeGroup
 from tests.support.fakes.judge import Judge
 from tests.support.fakes.kafka import FakeKafka
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ingestor.buffer import Selection
+    from ingestor.errors import IngestorError
 
 APP_ID = "app"
 ROUTE = "route"
@@ -110,12 +111,16 @@ class Told:
         """Remember places."""
         self.placements.append(placed)
 
-    def ended(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Need no ends."""
+    def gone(self, _route: str, _tps: Collection[TopicPartition]) -> None:
+        """Need no partitions that are not ours any more."""
 
     def waiting(self, why: str) -> None:
         """Remember a wait."""
         self.events.append(f"waiting: {why}")
+
+    def gave_up(self, _route: str, error: IngestorError) -> None:
+        """Remember an end."""
+        self.events.append(f"gave up: {error.message}")
 
     def held_back(self, _route: str, *, paused: bool, why: str) -> None:
         """Remember back-pressure."""
@@ -236,7 +241,7 @@ class Process:
     @property
     def dead(self) -> bool:
         """Tell whether the process was killed, or a planned fault did it."""
-        return self._killed or self.store.crashed or self.encoder.crashed
+        return self._killed or self.table.crashed
 
     def interpose(self, call: str, action: Callable[[], None]) -> None:
         """Do something right before the table's next call of this name; in the order in which it was asked for."""
@@ -251,7 +256,7 @@ class Process:
                 raise Crash
 
     def _sleep(self, seconds: float) -> None:
-        self.world.clock.advance(seconds)
+        self.world.clock.advance(seconds + 1e-6)  # a clock that rounds a tiny rest away would never get there
         self._hook("sleep")
 
     def _today(self) -> date:

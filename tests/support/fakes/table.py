@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -123,6 +123,7 @@ class FakeTable:
         self.faults = faults or Faults()
         self.hook = hook  # called before each step with its name: where a test lets others come in between
         self.calls: list[str] = []
+        self.crashed = False
         self._table_id = log.table_id
         self._version = log.version
 
@@ -134,8 +135,11 @@ class FakeTable:
     @property
     def txns(self) -> Mapping[str, int]:
         """Return every txn at this version."""
+        return self._txns_before(self._version + 1)
+
+    def _txns_before(self, version: int) -> dict[str, int]:
         found: dict[str, int] = {}
-        for entry in self.log.entries[: self._version + 1]:
+        for entry in self.log.entries[:version]:
             found.update(entry.txns)
         return found
 
@@ -154,7 +158,16 @@ class FakeTable:
             if self.log.table_id != self._table_id or self.log.version < self._version:
                 msg = "table was replaced"
                 raise RefusedError(msg, hint="find out who did it")
+            for entry in self.log.entries[self._version + 1 :]:
+                self._refuse_rewind(entry)
             self._version = self.log.version
+
+    def _refuse_rewind(self, entry: FakeEntry) -> None:
+        if entry.info.get("operation_kind") != "set":
+            known = self._txns_before(entry.version)
+            if any(version < known.get(app_id, version) for app_id, version in entry.txns.items()):
+                msg = f"entry {entry.version} moves a txn back"
+                raise RefusedError(msg, hint="find out who wrote it")
 
     def attempt(self, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Put one entry at `version + 1`, or raise; after a fault the entry may be there all the same."""
@@ -204,7 +217,7 @@ class _Step:
         self._table.calls.append(self._call)
         self._fault = self._table.faults.next(self._call)
         if self._fault is Fault.CRASH_BEFORE:
-            raise Crash
+            self._crash()
         if self._fault is Fault.FAILED:
             msg = f"{self._call}: connection reset by peer"
             raise OSError(msg)
@@ -212,7 +225,11 @@ class _Step:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._fault is Fault.CRASH_AFTER:
-            raise Crash
+            self._crash()
         if kind is None and self._fault is Fault.ANSWER_LOST:
             msg = f"{self._call}: connection reset by peer, after it was applied"
             raise OSError(msg)
+
+    def _crash(self) -> NoReturn:
+        self._table.crashed = True
+        raise Crash

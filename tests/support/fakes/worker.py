@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from ingestor.worker import run_into
-from tests.support.fakes.table import Crash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,7 +36,6 @@ class ManualWorker:
     def __init__(self) -> None:
         self._tasks: deque[Callable[[], None]] = deque()
         self._busy = False
-        self.crashed = False
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -45,15 +43,8 @@ class ManualWorker:
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Queue a call and return its future."""
         future: Future[T] = Future()
-        self._tasks.append(lambda: run_into(future, lambda: self._noticing(call)))
+        self._tasks.append(lambda: run_into(future, call))
         return future
-
-    def _noticing(self, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except Crash:
-            self.crashed = True
-            raise
 
     def run(self, calls: int = 1_000) -> int:
         """Run up to so many calls, none while one is running; return how many ran."""

@@ -1,0 +1,113 @@
+"""What one commit costs as the log grows: refresh, compare, put, sync, through the real committer on a local disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from bench import report
+from bench.options import Sizes
+from bench.tables import OldTable
+from ingestor.table import CHECKPOINT_EVERY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PARTITIONS = 6
+_WARM_UP = 20  # commits before the measured ones; a handle reopens every 50, so any 50 in a row hold one reopening
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """CPU of all threads, and wall time, of one thing that was done."""
+
+    cpu_ms: float
+    wall_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The commits on a log of one length."""
+
+    length: int
+    checkpoints: bool
+    commits: tuple[Timing, ...]
+    checkpointing: tuple[Timing, ...]
+
+    @property
+    def row(self) -> list[str]:
+        """The series as a row of a table."""
+        cpu, wall = ([getattr(timing, name) for timing in self.commits] for name in ("cpu_ms", "wall_ms"))
+        apart = sum(timing.cpu_ms for timing in self.checkpointing) / len(self.commits)
+        return [
+            f"{self.length:,} entries, {'checkpoints' if self.checkpoints else 'none'}",
+            f"{statistics.median(cpu):.1f}",
+            f"{statistics.mean(cpu):.1f}",
+            f"{max(cpu):.1f}",
+            f"{statistics.median(wall):.1f}",
+            f"{max(wall):.1f}",
+            f"{apart:.1f}" if self.checkpoints else "",
+        ]
+
+
+_HEADS = ("log", "CPU ms, median", "mean", "most", "wall ms, median", "most", "checkpoint CPU ms per commit")
+
+
+class _Stopwatch:
+    """Measures a block; delta-rs works on threads of its own, and their CPU counts."""
+
+    def __enter__(self) -> Self:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        self.timing = Timing(cpu * 1e3, wall * 1e3)
+
+
+def measure(length: int, commits: int, *, checkpoints: bool) -> Series:
+    """Commit to a log of a given length, with a checkpoint every so often like the ingestor's, or none at all."""
+    timings: list[Timing] = []
+    checkpointing: list[Timing] = []
+    with tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
+        old = OldTable(Path(folder), length=length, partitions=PARTITIONS, checkpoints=checkpoints)
+        for version in range(length + 1, length + 1 + _WARM_UP + commits):
+            with _Stopwatch() as commit:
+                old.commit(version)
+            timings.append(commit.timing)
+            if checkpoints and version % CHECKPOINT_EVERY == 0:
+                with _Stopwatch() as checkpoint:
+                    old.table.checkpoint()
+                checkpointing.append(checkpoint.timing)
+    return Series(length, checkpoints, tuple(timings[_WARM_UP:]), tuple(checkpointing))
+
+
+def _save(options: dict[str, object], series: Sequence[Series]) -> None:
+    path = report.save("commit", options, series=[dataclasses.asdict(each) for each in series])
+    report.say(f"details in {path.parent.name}/{path.name}")
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and report."""
+    sizes = Sizes("commit", "Commit to logs of several lengths, with and without checkpoints.")
+    sizes.add_list("lengths", "10,100,1000,3000", "log entries there are before")
+    sizes.add("commits", CHECKPOINT_EVERY, "commits measured on each log")
+    chosen = sizes.parse(arguments)
+    series: list[Series] = []
+    for length in chosen.lengths:
+        for checkpoints in (True, False):
+            series.append(measure(length, chosen.commits, checkpoints=checkpoints))
+            report.say(f"{series[-1].row[0]}: {series[-1].row[1]} ms CPU per commit")
+    report.show(f"{chosen.commits} commits, each of {PARTITIONS} partitions", _HEADS, [each.row for each in series])
+    _save(vars(chosen), series)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,108 @@
+"""Raw tables of any age, made without the hours that they would take: log entries copied from a real one."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from ingestor.breaker import Breaker
+from ingestor.committer import Committer, Occ, make_patience, system_rng
+from ingestor.deltalog import entry_path
+from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
+from ingestor.records import RawSchema, TopicPartition
+from ingestor.stager import Staged
+from ingestor.table import CHECKPOINT_EVERY, DataFile, RawTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROWS = 1_000  # per partition and commit
+_STEADY = Occ(max_retries=0, base_seconds=0.1, max_seconds=1)
+_INFO = {"app_id": "bench", "route": "records", "operation_kind": "flush", "topic_ids": {"records": "A" * 22}}
+
+
+class OldTable:
+    """A table with so many log entries, and what is needed to commit more."""
+
+    def __init__(self, folder: Path, *, length: int, partitions: int, checkpoints: bool) -> None:
+        self._folder = folder
+        self._tps = [TopicPartition("records", number) for number in range(partitions)]
+        young = RawTable(str(folder), RawSchema(), {})
+        self._committer = _committer(young)
+        self.commit(1)
+        self._age(length, young if checkpoints else None)
+        self.table = RawTable(str(folder), RawSchema(), {})
+        self._committer = _committer(self.table)
+
+    @property
+    def app_ids(self) -> AppIds:
+        """How the partitions are named in the log."""
+        return app_ids()
+
+    def commit(self, version: int) -> None:
+        """Land one file with rows of every partition; it takes the slot of that version."""
+        rows = len(self._tps) * ROWS
+        stats = {
+            "numRecords": rows,
+            "minValues": {"stream_topic": "records", "stream_partition": 0, "stream_offset": (version - 1) * ROWS},
+            "maxValues": {
+                "stream_topic": "records",
+                "stream_partition": len(self._tps) - 1,
+                "stream_offset": version * ROWS - 1,
+            },
+            "nullCount": {"stream_topic": 0, "stream_partition": 0, "stream_offset": 0, "message_timestamp": 0},
+        }
+        name = f"{version:032x}"
+        before = None if version == 1 else (version - 1) * ROWS - 1
+        staged = Staged(
+            commit_id=name,
+            files=(DataFile(f"part-{name}.zstd.parquet", 1 << 20, stats),),
+            expected=dict.fromkeys(self._tps, before),
+            last=dict.fromkeys(self._tps, version * ROWS - 1),
+        )
+        landed = self._committer.commit(staged, _INFO)
+        if landed.version != version:
+            raise RuntimeError(f"landed at {landed.version}, not at {version}")
+
+    def _age(self, length: int, checkpointer: RawTable | None) -> None:
+        """Write entries like the first commit's up to a version, and the checkpoint that would be the newest."""
+        pattern = (self._folder / entry_path(1)).read_text()
+        newest = length - length % CHECKPOINT_EVERY
+        for version in range(2, length + 1):
+            entry = "".join(f"{json.dumps(action)}\n" for action in _moved(pattern, version))
+            (self._folder / entry_path(version)).write_text(entry)
+            if version == newest and checkpointer is not None:
+                checkpointer.checkpoint()
+
+
+def _moved(entry: str, version: int) -> Iterator[dict[str, Any]]:
+    """Return the actions of version 1 as those of another one."""
+    for line in entry.splitlines():
+        action: dict[str, Any] = json.loads(line)
+        if "txn" in action:
+            action["txn"]["version"] = version * ROWS - 1
+        elif "add" in action:
+            action["add"]["path"] = f"part-{version:032x}.zstd.parquet"
+        elif "commitInfo" in action:
+            action["commitInfo"]["commit_id"] = f"{version:032x}"
+        yield action
+
+
+def app_ids() -> AppIds:
+    """Return how the benchmark's partitions are named in the log."""
+    return AppIds(DEFAULT_TEMPLATE, "bench")
+
+
+def _committer(table: RawTable) -> Committer:
+    patience = make_patience(
+        max_retries=0,
+        base_seconds=0.1,
+        max_seconds=1,
+        jitter=0,
+        breaker=Breaker(failures=5, open_seconds=60, successes=3, clock=time.monotonic),
+        sleep=time.sleep,
+        rng=system_rng(),
+    )
+    return Committer(table, app_ids(), occ=_STEADY, patience=patience)

@@ -1,0 +1,134 @@
+"""The hot steps of a record's way, one by one. Run by `python -m bench micro`; a plain `pytest` leaves them out."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from confluent_kafka import Message
+
+from bench.payloads import payloads
+from bench.tables import ROWS, OldTable
+from ingestor import deltalog
+from ingestor.budget import Budget
+from ingestor.buffer import Batch, Span, select
+from ingestor.records import Columns, RawSchema, TopicPartition
+from ingestor.source import extract
+from ingestor.stager import Draft
+from ingestor.storage import LocalStorage
+from ingestor.worker import ThreadWorker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    from ingestor.stager import Staged
+
+RECORDS = 10_000  # as many as one poll brings
+DRAFT_BYTES = 64 << 20
+MANY_PARTITIONS = 1_000
+LOG_LENGTH = 120  # two checkpoints, and a tail of entries after the second
+
+
+def _columns(*, size: int, partitions: int, mixed: bool) -> Columns:
+    """Return columns as one poll brings them: the partitions in runs, or all of them mixed."""
+    pool = payloads(size)
+    numbers = np.arange(RECORDS) % partitions
+    return Columns(
+        topics=("records",),
+        topic_codes=np.zeros(RECORDS, np.int32),
+        partitions=(numbers if mixed else np.sort(numbers)).astype(np.int32),
+        offsets=np.arange(RECORDS, dtype=np.int64),
+        timestamps_ms=np.arange(RECORDS, dtype=np.int64) // 100 + 1_700_000_000_000,
+        values=[pool[number % len(pool)] for number in range(RECORDS)],
+    )
+
+
+def _positions(partitions: int) -> dict[TopicPartition, int]:
+    return {TopicPartition("records", number): 0 for number in range(partitions)}
+
+
+@pytest.mark.parametrize("size", [100, 1_000])
+def test_extract(benchmark: BenchmarkFixture, size: int) -> None:
+    """10,000 messages to columns."""
+    pool = payloads(size)
+    messages = [
+        Message(topic="records", partition=0, offset=number, value=pool[number % len(pool)], timestamp=(1, number))
+        for number in range(RECORDS)
+    ]
+    codes = np.zeros(RECORDS, np.int32)
+    benchmark(lambda: extract(messages, ("records",), codes, ()))
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["runs", "mixed"])
+@pytest.mark.parametrize("partitions", [6, MANY_PARTITIONS])
+def test_select(benchmark: BenchmarkFixture, partitions: int, *, mixed: bool) -> None:
+    """10,000 records of 100 B to a batch, all of them new."""
+    columns, positions, schema = (
+        _columns(size=100, partitions=partitions, mixed=mixed),
+        _positions(partitions),
+        RawSchema(),
+    )
+    benchmark(lambda: select(columns, positions, schema))
+
+
+@pytest.mark.parametrize("size", [100, 1_000])
+def test_draft(benchmark: BenchmarkFixture, tmp_path: Path, size: int) -> None:
+    """64 MB of payloads added, encoded, written, synced and sealed; batches as large as the pipeline's."""
+    batch = _batch(size)
+    worker, storage = ThreadWorker("bench"), LocalStorage(tmp_path)
+    chain: dict[TopicPartition, int | None] = dict.fromkeys(batch.spans)
+
+    def write() -> Staged:
+        draft = Draft(
+            storage,
+            RawSchema(),
+            compression="zstd",
+            worker=worker,
+            budget=Budget(1 << 40),
+            opened_at=time.monotonic(),
+            ingest_date=datetime.now(UTC).date(),
+        )
+        for _ in range(DRAFT_BYTES // batch.payload_bytes):
+            draft.add(batch, chain)
+        return draft.seal().result()
+
+    benchmark.pedantic(write, rounds=5, warmup_rounds=1)  # type: ignore[no-untyped-call]
+
+
+def _batch(size: int) -> Batch:
+    batch = select(_columns(size=size, partitions=6, mixed=False), _positions(6), RawSchema()).batch
+    if batch is None:
+        raise RuntimeError("no record was taken")
+    rows = min(RECORDS, (4 << 20) // size)
+    spans = {TopicPartition("records", 0): Span(last=rows - 1, count=rows)}
+    return Batch(batch.records.slice(0, rows), spans, rows * size, batch.newest_ms)
+
+
+@pytest.fixture(scope="module")
+def old_table(tmp_path_factory: pytest.TempPathFactory) -> OldTable:
+    """A table with 1,000 partitions' txns in its newest checkpoint, and entries after it."""
+    folder = tmp_path_factory.mktemp("old")
+    return OldTable(folder, length=LOG_LENGTH, partitions=MANY_PARTITIONS, checkpoints=True)
+
+
+def test_txns(benchmark: BenchmarkFixture, old_table: OldTable) -> None:
+    """All txns of a snapshot, 1,000 of them, from a checkpoint and 20 entries."""
+    found = benchmark(lambda: deltalog.txns_at(old_table.table.storage, LOG_LENGTH))
+    if set(found.values()) != {LOG_LENGTH * ROWS - 1}:
+        raise RuntimeError("these are not the txns that were committed")
+
+
+def test_ledger_look_up(benchmark: BenchmarkFixture, old_table: OldTable) -> None:
+    """The last landed offsets of 1,000 partitions among the table's txns: what each commit compares."""
+    txns, tps = old_table.table.txns, list(_positions(MANY_PARTITIONS))
+    benchmark(lambda: old_table.app_ids.look_up(txns, tps))
+
+
+def test_ledger_read(benchmark: BenchmarkFixture, old_table: OldTable) -> None:
+    """The table's 1,000 txns back to partitions."""
+    benchmark(lambda: old_table.app_ids.read(old_table.table.txns))

@@ -1,0 +1,512 @@
+"""What the committer may rely on, whatever the table is: one suite over the fake and over real Delta tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema
+
+from ingestor.errors import IngestorError, RefusedError
+from ingestor.records import RawSchema, TopicPartition
+from ingestor.table import RawTable
+from tests.support.fakes.staging import stage
+from tests.support.fakes.storage import MemoryStorage
+from tests.support.fakes.table import FakeLog, FakeTable
+
+if TYPE_CHECKING:
+    from ingestor.storage import Storage
+    from ingestor.table import DataFile, Table
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+class Backend(Protocol):
+    """A place for one table, which several handles can share."""
+
+    @property
+    def storage(self) -> Storage:
+        """Where its data files go."""
+
+    def open(self) -> Table:
+        """Open a handle, or create the table."""
+
+    def replace(self) -> None:
+        """Delete the table, and create it again at the same place."""
+
+
+class Fake:
+    """The tests' own."""
+
+    def __init__(self, _folder: Path) -> None:
+        self.log = FakeLog()
+        self.storage = MemoryStorage()
+
+    def open(self) -> Table:
+        return FakeTable(self.log, self.storage)
+
+    def replace(self) -> None:
+        self.log.replace()
+
+
+class LocalDisk:
+    """delta-rs in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder / "table"
+
+    @property
+    def storage(self) -> Storage:
+        return self._open().storage
+
+    def open(self) -> Table:
+        return self._open()
+
+    def replace(self) -> None:
+        shutil.rmtree(self._root)
+        self._open()
+
+    def _open(self) -> RawTable:
+        return RawTable(str(self._root), RawSchema(), {})
+
+
+@pytest.fixture(params=[Fake, LocalDisk])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    made: Backend = request.param(tmp_path)
+    return made
+
+
+def put(table: Table, txns: dict[str, int], *, by: str = "", files: tuple[DataFile, ...] = (), **info: Any) -> None:
+    """Commit on a handle, as an ingestor if it has an id, else as a foreign program."""
+    table.attempt(files, txns, {**info, "commit_id": by} if by else info)
+
+
+def test_a_new_table_has_a_version_and_nothing_else(backend: Backend) -> None:
+    """The first handle creates the table; it holds no txn, no origin and no row."""
+    table = backend.open()
+    assert table.version == 0
+    assert table.txns == {}
+    assert table.origins == {}
+    assert table.holding([A0]) == set()
+
+
+def test_an_attempt_lands_right_after_the_handles_version(backend: Backend) -> None:
+    """What a handle at version 0 puts stands at version 1, and the next at version 2."""
+    table = backend.open()
+    put(table, {"app/a/0": 4}, by="one")
+    assert table.slot(1) == "one"
+    table.refresh()
+    put(table, {"app/a/0": 9}, by="two")
+    assert [table.slot(1), table.slot(2), table.slot(3)] == ["one", "two", None]
+
+
+def test_an_attempt_does_not_move_its_handle(backend: Backend) -> None:
+    """Only a refresh does; so the same attempt again goes for the same slot."""
+    table = backend.open()
+    put(table, {"app/a/0": 4}, by="one")
+    assert table.version == 0
+    assert table.txns == {}
+    with pytest.raises(Exception, match=r"."):
+        put(table, {"app/a/0": 4}, by="one")
+    assert table.slot(2) is None
+
+
+def test_a_stale_handle_never_lands(backend: Backend) -> None:
+    """Its slot is taken, and it must not be moved to the next one, even with other txns."""
+    stale, other = backend.open(), backend.open()
+    put(other, {"app/a/0": 4}, by="other")
+    with pytest.raises(Exception, match=r"."):
+        put(stale, {"app/b/0": 7}, by="stale")
+    assert stale.slot(1) == "other"
+    assert stale.slot(2) is None
+
+
+def test_a_stale_handle_never_lands_behind_a_foreign_append(backend: Backend) -> None:
+    """A commit that conflicts with nothing is no reason to rebase either."""
+    stale, other = backend.open(), backend.open()
+    put(other, {})
+    with pytest.raises(Exception, match=r"."):
+        put(stale, {"app/a/0": 7}, by="stale")
+    assert stale.slot(1) == ""
+    assert stale.slot(2) is None
+
+
+def test_many_handles_race_for_one_slot_and_one_wins(backend: Backend) -> None:
+    """Put-if-absent: of eight handles at version 0 one lands, and the log says which."""
+    handles = {f"writer-{n}": backend.open() for n in range(8)}
+    won: list[str] = []
+    barrier = threading.Barrier(len(handles))
+
+    def race(name: str, table: Table) -> None:
+        barrier.wait()
+        try:
+            put(table, {f"app/a/{name[-1]}": 1}, by=name)
+        except Exception:  # noqa: BLE001 - all losers, however they are told
+            return
+        won.append(name)
+
+    threads = [threading.Thread(target=race, args=item) for item in handles.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    last = backend.open()
+    assert [last.version, last.slot(1)] == [1, won[0]]
+    assert len(won) == 1
+
+
+def test_a_refresh_sees_the_txns_of_others(backend: Backend) -> None:
+    """Whoever wrote them, and however many commits there were."""
+    table, other = backend.open(), backend.open()
+    put(other, {"app/a/0": 4}, by="one")
+    other.refresh()
+    put(other, {"app/a/0": 9, "somebody-else": 3})
+    assert table.txns == {}
+    table.refresh()
+    assert table.version == 2
+    assert table.txns == {"app/a/0": 9, "somebody-else": 3}
+
+
+def test_a_new_handle_knows_every_txn(backend: Backend) -> None:
+    """A process that starts reads the same ledger as one that was there all the time."""
+    table = backend.open()
+    for last in range(3):
+        put(table, {f"app/a/{last % 2}": last}, by=f"c{last}")
+        table.refresh()
+    assert backend.open().txns == table.txns == {"app/a/0": 2, "app/a/1": 1}
+
+
+def test_none_and_minus_one_and_zero_are_three_things(backend: Backend) -> None:
+    """No txn, position 0 set by a person, and the first record landed must not be taken for each other."""
+    table = backend.open()
+    put(table, {"app/a/0": -1, "app/a/1": 0}, by="one")
+    for seen in (table, backend.open()):
+        seen.refresh()
+        assert [seen.txns.get(f"app/a/{n}") for n in range(3)] == [-1, 0, None]
+
+
+def test_a_commit_may_move_txns_alone(backend: Backend) -> None:
+    """That is how positions are set: no file, no row."""
+    table = backend.open()
+    put(table, {"app/a/0": 41}, by="one")
+    table.refresh()
+    assert table.txns == {"app/a/0": 41}
+    assert table.holding([A0]) == set()
+
+
+def test_the_slot_tells_ours_from_foreign_from_absent(backend: Backend) -> None:
+    """A commit id of an ingestor, "" for any other program, None for an empty slot."""
+    table = backend.open()
+    put(table, {}, by="ours")
+    table.refresh()
+    put(table, {"other-app": 1})
+    assert [table.slot(1), table.slot(2), table.slot(3)] == ["ours", "", None]
+
+
+def test_the_slot_tells_what_a_raised_attempt_left_behind(backend: Backend) -> None:
+    """After any exception the log itself says whose the slot is, also through a handle that is behind."""
+    table, other = backend.open(), backend.open()
+    put(table, {}, by="landed")
+    with pytest.raises(Exception, match=r"."):
+        put(table, {}, by="landed")
+    assert table.slot(1) == "landed"
+    with pytest.raises(Exception, match=r"."):
+        put(other, {}, by="late")
+    assert other.slot(1) == "landed"
+
+
+def test_a_settled_entry_can_be_settled_again(backend: Backend) -> None:
+    """The answer of the first time may have been lost."""
+    table = backend.open()
+    put(table, {}, by="one")
+    table.settle(1)
+    table.settle(1)
+    table.refresh()
+    assert table.version == 1
+
+
+def test_holding_names_the_partitions_that_have_rows(backend: Backend) -> None:
+    """Asked for some partitions, it names those of them that have rows, and no others."""
+    table = backend.open()
+    staged = stage(backend.storage, [(A0, 0), (A0, 1), (B0, 7)])
+    put(table, {"app/a/0": 1, "app/b/0": 7}, by="one", files=staged.files)
+    table.refresh()
+    assert table.holding([A0, A1]) == {A0}
+    assert table.holding([A0, A1, B0]) == {A0, B0}
+    assert table.holding([A1]) == set()
+    assert table.holding([]) == set()
+
+
+def test_holding_needs_no_refresh(backend: Backend) -> None:
+    """It looks at the newest version, not at the handle's: rows that just landed are the point of asking."""
+    table, other = backend.open(), backend.open()
+    put(other, {"app/a/0": 0}, by="one", files=stage(backend.storage, [(A0, 0)]).files)
+    assert table.holding([A0]) == {A0}
+
+
+def test_origins_tell_the_topic_id_of_each_txns_records(backend: Backend) -> None:
+    """For every txn that a commit moved, with the newest commit's word counting."""
+    table = backend.open()
+    put(table, {"app/a/0": 1}, by="one", topic_ids={"a": "id-1"})
+    table.refresh()
+    put(table, {"app/b/0": 1}, by="two", topic_ids={"b": "id-2"})
+    for seen in (table, backend.open()):
+        seen.refresh()
+        assert dict(seen.origins) == {"app/a/0": {"a": "id-1"}, "app/b/0": {"b": "id-2"}}
+    table.refresh()
+    put(table, {"app/a/0": 2}, by="three", topic_ids={"a": "id-3"})
+    table.refresh()
+    assert table.origins["app/a/0"] == {"a": "id-3"}
+
+
+def test_a_replaced_table_is_refused(backend: Backend) -> None:
+    """A table that was deleted and created again is another one, though it stands at the same place."""
+    table = backend.open()
+    backend.replace()
+    with pytest.raises(RefusedError):
+        table.refresh()
+
+
+def test_a_replaced_table_is_refused_also_when_it_has_more_versions(backend: Backend) -> None:
+    """Versions alone don't tell."""
+    table = backend.open()
+    put(table, {"app/a/0": 1}, by="one")
+    table.refresh()
+    backend.replace()
+    new = backend.open()
+    for number in range(3):
+        put(new, {}, by=f"new-{number}")
+        new.refresh()
+    with pytest.raises(RefusedError):
+        table.refresh()
+
+
+def test_a_log_that_was_cut_off_is_refused(backend: Backend) -> None:
+    """A handle that is ahead of its table must not commit: its txns are of commits that are no more."""
+    table = backend.open()
+    for number in range(2):
+        put(table, {"app/a/0": number}, by=f"c{number}")
+        table.refresh()
+    backend.replace()
+    with pytest.raises(RefusedError):
+        table.refresh()
+
+
+def test_a_txn_that_goes_back_is_refused(backend: Backend) -> None:
+    """Nobody but a person who sets offsets may do that."""
+    table, other = backend.open(), backend.open()
+    put(table, {"app/a/0": 9}, by="one")
+    table.refresh()
+    other.refresh()
+    put(other, {"app/a/0": 4})
+    with pytest.raises(RefusedError):
+        table.refresh()
+
+
+def test_offsets_that_a_person_set_may_go_back(backend: Backend) -> None:
+    """`ingestor offsets --set` says so in its commit."""
+    table, other = backend.open(), backend.open()
+    put(table, {"app/a/0": 9}, by="one")
+    table.refresh()
+    other.refresh()
+    put(other, {"app/a/0": 4}, by="two", operation_kind="set")
+    table.refresh()
+    assert table.txns == {"app/a/0": 4}
+
+
+# --- only real tables: what else can be wrong with them ---
+
+
+def create(
+    root: Path,
+    schema: pa.Schema | None = None,
+    *,
+    partition_by: list[str] | None = None,
+    configuration: dict[str, str | None] | None = None,
+) -> Path:
+    """Create a table that another program might have made."""
+    arrow = RawSchema().table if schema is None else schema
+    DeltaTable.create(
+        str(root), Schema.from_arrow(arrow), partition_by=partition_by, configuration=configuration, mode="error"
+    )
+    return root
+
+
+def log_of(root: Path) -> dict[str, bytes]:
+    """Return the whole log, to see that nobody wrote to it."""
+    return {path.name: path.read_bytes() for path in sorted((root / "_delta_log").iterdir()) if path.is_file()}
+
+
+def test_a_table_as_we_would_make_it_is_taken(tmp_path: Path) -> None:
+    """Whoever created it."""
+    assert RawTable(str(create(tmp_path / "t")), RawSchema(), {}).version == 0
+
+
+BASE = RawSchema().table
+OTHER_TABLES = {
+    "a column is missing": {"schema": BASE.remove(4)},
+    "a column is not ours": {"schema": BASE.append(pa.field("mine", pa.string()))},
+    "a column has another type": {"schema": BASE.set(2, pa.field("stream_offset", pa.int32(), nullable=False))},
+    "it has columns that the route does not want": {"schema": RawSchema(("key",)).table},
+    "nulls are forbidden where Kafka has none": {
+        "schema": BASE.set(4, pa.field("message_payload", pa.binary(), nullable=False))
+    },
+    "it is partitioned": {"partition_by": ["stream_topic"]},
+    "it has deletion vectors": {"configuration": {"delta.enableDeletionVectors": "true"}},
+    "it has a change data feed": {"configuration": {"delta.enableChangeDataFeed": "true"}},
+    "its txns expire": {"configuration": {"delta.setTransactionRetentionDuration": "interval 7 days"}},
+}
+
+
+@pytest.mark.parametrize("made", OTHER_TABLES.values(), ids=OTHER_TABLES.keys())
+def test_another_table_is_refused_and_left_alone(tmp_path: Path, made: dict[str, Any]) -> None:
+    """A table that we would damage, or that would make us forget, with exit code 4."""
+    root = create(tmp_path / "t", **made)
+    before = log_of(root)
+    with pytest.raises(RefusedError) as refused:
+        RawTable(str(root), RawSchema(), {})
+    assert refused.value.exit_code == 4
+    assert str(root) in refused.value.message
+    assert log_of(root) == before
+
+
+@pytest.mark.parametrize(
+    "property_", ["delta.setTransactionRetentionDuration", "delta.enableChangeDataFeed"], ids=["retention", "protocol"]
+)
+def test_a_property_set_between_two_commits_is_refused(tmp_path: Path, property_: str) -> None:
+    """What holds at the start must hold at every commit."""
+    root = tmp_path / "t"
+    table = RawTable(str(root), RawSchema(), {})
+    value = "true" if "enable" in property_ else "interval 7 days"
+    DeltaTable(str(root)).alter.set_table_properties({property_: value}, raise_if_not_exists=False)
+    with pytest.raises(RefusedError):
+        table.refresh()
+
+
+def test_a_column_added_between_two_commits_is_refused(tmp_path: Path) -> None:
+    """Someone else's schema change is no reason to adapt."""
+    root = tmp_path / "t"
+    table = RawTable(str(root), RawSchema(), {})
+    added = Schema.from_arrow(pa.schema([pa.field("mine", pa.string())])).fields
+    DeltaTable(str(root)).alter.add_columns(added)
+    with pytest.raises(RefusedError, match="mine is not ours"):
+        table.refresh()
+
+
+def test_a_restored_table_is_refused(tmp_path: Path) -> None:
+    """RESTORE takes rows back whose txns still count: a person has to decide."""
+    root = tmp_path / "t"
+    table = RawTable(str(root), RawSchema(), {})
+    put(table, {"app/a/0": 0}, by="one", files=stage(table.storage, [(A0, 0)]).files)
+    DeltaTable(str(root)).restore(0)
+    with pytest.raises(RefusedError, match="restored"):
+        table.refresh()
+
+
+def test_a_file_where_the_table_should_be_is_refused(tmp_path: Path) -> None:
+    """It is nobody's table, and stays as it is."""
+    (tmp_path / "t").write_text("mine")
+    with pytest.raises(RefusedError):
+        RawTable(str(tmp_path / "t"), RawSchema(), {})
+    assert (tmp_path / "t").read_text() == "mine"
+
+
+def test_a_handle_survives_checkpoints_and_being_reopened(tmp_path: Path) -> None:
+    """A long life with checkpoints in between changes nothing: not the txns, not where a commit lands."""
+    root = tmp_path / "t"
+    table = RawTable(str(root), RawSchema(), {})
+    for number in range(120):
+        put(table, {"app/a/0": number}, by=f"c{number}")
+        table.refresh()
+        if number % 50 == 0:
+            table.checkpoint()
+    assert table.version == 120
+    assert table.txns == {"app/a/0": 119}
+    assert RawTable(str(root), RawSchema(), {}).txns == {"app/a/0": 119}
+
+
+def test_txns_outlive_a_log_that_was_cleaned_up(tmp_path: Path) -> None:
+    """A handle that slept through log cleanup takes the checkpoint's word for the entries that are gone."""
+    root = tmp_path / "t"
+    sleeper, table = RawTable(str(root), RawSchema(), {}), RawTable(str(root), RawSchema(), {})
+    for number in range(5):
+        put(table, {f"app/a/{number % 2}": number}, by=f"c{number}")
+        table.refresh()
+    table.checkpoint()
+    put(table, {"app/b/0": 1}, by="last")
+    for version in range(5):
+        (root / "_delta_log" / f"{version:020d}.json").unlink()
+    expected = {"app/a/0": 4, "app/a/1": 3, "app/b/0": 1}
+    assert RawTable(str(root), RawSchema(), {}).txns == expected
+    sleeper.refresh()
+    assert sleeper.txns == expected
+
+
+def test_an_attempt_that_delta_refuses_leaves_its_slot_empty(tmp_path: Path) -> None:
+    """What can't even be written down is not there."""
+    table = RawTable(str(tmp_path / "t"), RawSchema(), {})
+    with pytest.raises(ValueError, match="serializable"):
+        put(table, {}, by="one", oops=object())
+    assert table.slot(1) is None
+
+
+def creations(root: Path) -> int:
+    """Return how many times a table was created."""
+    entries = [json.loads(line) for text in log_of(root).values() for line in text.splitlines()]
+    return sum("metaData" in entry for entry in entries)
+
+
+def test_threads_that_create_a_table_at_once_create_one(tmp_path: Path) -> None:
+    """Whoever loses the race opens what the winner made."""
+    root = tmp_path / "t"
+    barrier = threading.Barrier(8)
+    failures: list[BaseException] = []
+    opened: list[RawTable] = []
+
+    def create_it() -> None:
+        barrier.wait()
+        try:
+            opened.append(RawTable(str(root), RawSchema(), {}))
+        except (IngestorError, OSError) as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=create_it) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert creations(root) == 1
+    assert len({table.table_id for table in opened}) == 1
+
+
+def test_processes_that_create_a_table_at_once_create_one(tmp_path: Path) -> None:
+    """Also when nothing but the storage is between them."""
+    root = tmp_path / "t"
+    code = (
+        "import sys, time, pathlib\n"
+        "from ingestor.records import RawSchema\n"
+        "from ingestor.table import RawTable\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print(RawTable(sys.argv[1], RawSchema(), {}).table_id)\n"
+    )
+    command = [sys.executable, "-c", code, str(root)]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path.cwd())
+        for _ in range(4)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    ids = {out for out, _ in (process.communicate("go\n", timeout=60) for process in processes)}
+    assert [process.returncode for process in processes] == [0] * 4
+    assert len(ids) == 1
+    assert creations(root) == 1

@@ -1,0 +1,424 @@
+"""The breaks that `tests.mutants` tries: what each changes, and which tests have to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_MACHINE = "tests/machine/test_exactly_once.py"
+_CONTRACT = "tests/contract/test_table_contract.py"
+
+
+def _unit(name: str) -> str:
+    return f"tests/unit/test_{name}.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One break: `old` stands exactly once in the file and becomes `new`; one of `tests` must fail then."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+_COMMITTER = (_unit("committer"), _MACHINE)
+_LEDGER = (_unit("ledger"), _unit("placement"), _MACHINE)
+_LANE = (_unit("lane"), _unit("pipeline"), _MACHINE)
+_PIPELINE = (_unit("pipeline"), _MACHINE)
+
+MUTANTS = (
+    # --- the commit ---
+    Mutant(
+        "commit through a fresh handle",
+        "committer.py",
+        "            compared_at = self._clock()\n",
+        "            compared_at = self._clock()\n            self._table.refresh()\n",
+        _COMMITTER,
+    ),
+    Mutant(
+        "retry on a new slot while the old one is empty",
+        "committer.py",
+        "                if owner is None:\n",
+        "                if owner is None:\n                    self._table.refresh()\n",
+        _COMMITTER,
+    ),
+    Mutant(
+        "no txn in the commit",
+        "committer.py",
+        "        txns = {self._app_ids.of(tp): last for tp, last in staged.last.items()}\n",
+        "        txns: dict[str, int] = {}\n",
+        _COMMITTER,
+    ),
+    Mutant("no fence check", "committer.py", "        if stale:\n", "        if False:\n", _COMMITTER),
+    Mutant(
+        "compare before the first try only",
+        "committer.py",
+        "            self._compare(staged)\n",
+        "            self._table.refresh() if conflicts else self._compare(staged)\n",
+        _COMMITTER,
+    ),
+    Mutant(
+        "staged file deleted after an unknown outcome",
+        "committer.py",
+        "                owner = self._table.slot(slot)\n",
+        "                owner = self._table.slot(slot)\n"
+        "                self._table.storage.discard(staged.files[0].path)\n",
+        _COMMITTER,
+    ),
+    Mutant(
+        "another's entry in our slot taken for ours",
+        "committer.py",
+        "Outcome.LANDED_UNANSWERED if owner == staged.commit_id else Outcome.CONFLICT",
+        "Outcome.LANDED_UNANSWERED",
+        _COMMITTER,
+    ),
+    Mutant(
+        "our entry in our slot taken for another's",
+        "committer.py",
+        "Outcome.LANDED_UNANSWERED if owner == staged.commit_id else Outcome.CONFLICT",
+        "Outcome.CONFLICT",
+        _COMMITTER,
+    ),
+    Mutant(
+        "an exception taken for not landed",
+        "committer.py",
+        "                owner = self._table.slot(slot)\n",
+        "                owner = None\n",
+        _COMMITTER,
+    ),
+    Mutant(
+        "acknowledged before it is durable",
+        "committer.py",
+        'self._patience.until_answered(lambda: self._table.settle(slot), doing="syncing the log entry")  # noqa: B023',
+        "pass",
+        _COMMITTER,
+    ),
+    Mutant(
+        "one retry too few",
+        "committer.py",
+        "range(self._occ.max_retries + 1)",
+        "range(self._occ.max_retries or 1)",
+        _COMMITTER,
+    ),
+    Mutant(
+        "an overlong commit trusted",
+        "committer.py",
+        "                self._check_fresh(compared_at)\n",
+        "",
+        _COMMITTER,
+    ),
+    Mutant(
+        "the ledger read without a look",
+        "committer.py",
+        '        self._patience.until_answered(self._table.refresh, doing="reading the Delta log")\n',
+        "",
+        _COMMITTER,
+    ),
+    Mutant(
+        "the breaker never opens",
+        "breaker.py",
+        "self._count >= self._failures_max",
+        "False",
+        (_unit("retry"), _unit("committer")),
+    ),
+    Mutant(
+        "the breaker closes with its first probe",
+        "breaker.py",
+        "self._count >= self._successes_min",
+        "True",
+        (_unit("retry"),),
+    ),
+    Mutant(
+        "many probe at a time",
+        "breaker.py",
+        "            if self._probing:\n",
+        "            if False:\n",
+        (_unit("retry"),),
+    ),
+    # --- the ledger ---
+    Mutant(
+        "None and 0 confused when comparing",
+        "ledger.py",
+        "if actual[tp] != was}",
+        "if (actual[tp] or 0) != (was or 0)}",
+        _LEDGER,
+    ),
+    Mutant(
+        "None and 0 confused when looking up",
+        "ledger.py",
+        "txns.get(self.of(tp))",
+        "(txns.get(self.of(tp)) or None)",
+        _LEDGER,
+    ),
+    Mutant(
+        "None and 0 confused when placing", "ledger.py", "    if position is None:\n", "    if not position:\n", _LEDGER
+    ),
+    Mutant(
+        "None and 0 confused in a position", "ledger.py", "None if txn is None else", "None if not txn else", _LEDGER
+    ),
+    Mutant("position is the last offset", "ledger.py", "else txn + 1", "else txn", _LEDGER),
+    Mutant("txn is the position", "ledger.py", "return position - 1", "return position", _LEDGER),
+    Mutant("retention not noticed", "ledger.py", "    if position < low:\n", "    if False:\n", _LEDGER),
+    Mutant("truncation not noticed", "ledger.py", "    if position > high:\n", "    if False:\n", _LEDGER),
+    Mutant("a gap one too long", "ledger.py", 'low - 1, "retention"', 'low, "retention"', _LEDGER),
+    # --- placement ---
+    Mutant("a recreated topic not noticed", "placement.py", "now != before", "False", (_unit("placement"),)),
+    Mutant(
+        "a wrong app id not noticed",
+        "placement.py",
+        "        if fresh:\n",
+        "        if False:\n",
+        (_unit("placement"),),
+    ),
+    Mutant(
+        "loss accepted without being asked",
+        "placement.py",
+        "if gaps and not self.skip_lost:",
+        "if False:",
+        (_unit("placement"), _unit("pipeline")),
+    ),
+    Mutant(
+        "latest skips an open transaction", "placement.py", "marks.stable for", "marks.high for", (_unit("placement"),)
+    ),
+    # --- the lane ---
+    Mutant(
+        "kept partitions of a dropped file not read again",
+        "lane.py",
+        "            again = set(self._draft.last) - set(tps)\n",
+        "",
+        _LANE,
+    ),
+    Mutant(
+        "gaps not recorded", "lane.py", "for tp in tps if tp in self._gaps)", "for tp in () if tp in self._gaps)", _LANE
+    ),
+    Mutant(
+        "draft kept after a fence",
+        "lane.py",
+        "        if self._draft is not None:\n            self._draft.abort()\n            self._draft = None\n"
+        "        if not isinstance(error, Fenced):\n",
+        "        if not isinstance(error, Fenced):\n",
+        _LANE,
+    ),
+    Mutant(
+        "positions kept after a fence",
+        "lane.py",
+        "        progress.to_place |= self.positions.keys()\n        self._forget(list(self.positions))\n",
+        "        progress.to_place |= self.positions.keys()\n",
+        _LANE,
+    ),
+    Mutant(
+        "file of a fenced batch removed",
+        "lane.py",
+        "        error = landing.landed.exception()\n",
+        "        error = landing.landed.exception()\n"
+        "        if error is not None and landing.staged.exception() is None:\n"
+        "            self._storage().discard(landing.staged.result().files[0].path)\n",
+        _LANE,
+    ),
+    Mutant("the chain does not grow", "lane.py", "        self._chain.update(draft.last)\n", "", _LANE),
+    Mutant("the position is the last record taken", "lane.py", "span.last + 1", "span.last", _LANE),
+    Mutant("two batches land at once", "lane.py", "if self._landing is None and (reason", "if (reason", _LANE),
+    Mutant(
+        "a failed file not noticed",
+        "lane.py",
+        "        if self._draft is not None and self._draft.failure is not None:\n",
+        "        if False:\n",
+        _LANE,
+    ),
+    Mutant(
+        "positions of revoked partitions kept",
+        "lane.py",
+        "        self._forget([*tps, *again])\n",
+        "        self._forget([*again])\n",
+        _LANE,
+    ),
+    # --- the pipeline ---
+    Mutant(
+        "seek instead of assigned offsets",
+        "pipeline.py",
+        "self._source.reposition(starts, kept)",
+        "self._source.seek(starts, kept)",
+        _PIPELINE,
+    ),
+    Mutant(
+        "an eager assignment forgets the others",
+        "pipeline.py",
+        "self._source.reposition(starts, kept)",
+        "self._source.reposition(starts, {})",
+        _PIPELINE,
+    ),
+    Mutant(
+        "acknowledging unassigned partitions",
+        "pipeline.py",
+        "ours = self._assigned & flushed.staged.last.keys()",
+        "ours = flushed.staged.last.keys()",
+        _PIPELINE,
+    ),
+    Mutant(
+        "acknowledging the last offset",
+        "pipeline.py",
+        "flushed.staged.last[tp] + 1",
+        "flushed.staged.last[tp]",
+        _PIPELINE,
+    ),
+    Mutant(
+        "on_lost lands the draft",
+        "pipeline.py",
+        "        self._joined = False\n        self._let_go(tps)\n",
+        "        self._joined = False\n        self.on_revoked(tps)\n",
+        _PIPELINE,
+    ),
+    Mutant(
+        "on_revoked drops what it could land",
+        "pipeline.py",
+        "                self._land(holding, FlushReason.REVOKED, deadline)\n",
+        "                pass\n",
+        _PIPELINE,
+    ),
+    Mutant(
+        "a revocation without a deadline",
+        "pipeline.py",
+        "route.lane.flush(reason, deadline.left)",
+        "route.lane.flush(reason, lambda: 1e6)",
+        _PIPELINE,
+    ),
+    Mutant(
+        "waiting partitions resumed",
+        "pipeline.py",
+        "reading = [tp for tp in route.lane.positions if tp not in route.adrift]",
+        "reading = [tp for tp in self._assigned if tp not in route.adrift]",
+        _PIPELINE,
+    ),
+    Mutant(
+        "adrift partitions resumed",
+        "pipeline.py",
+        "reading = [tp for tp in route.lane.positions if tp not in route.adrift]",
+        "reading = list(route.lane.positions)",
+        _PIPELINE,
+    ),
+    Mutant(
+        "a lost position throws away what was read",
+        "pipeline.py",
+        "        if not route.lane.idle:\n",
+        "        if False:\n",
+        _PIPELINE,
+    ),
+    Mutant(
+        "fetching from the position after a truncation",
+        "pipeline.py",
+        "starts[tp] = placement.fetch_from",
+        "starts[tp] = placement.position",
+        _PIPELINE,
+    ),
+    Mutant(
+        "revoked partitions stay in their state",
+        "pipeline.py",
+        "            route.forget(gone)\n",
+        "",
+        _PIPELINE,
+    ),
+    Mutant(
+        "partitions of a fenced batch not placed again",
+        "pipeline.py",
+        "            self._start_again(route, progress.to_place)\n",
+        "",
+        _PIPELINE,
+    ),
+    Mutant(
+        "the end of a partition forgotten", "pipeline.py", "        self._ends.update(polled.ends)\n", "", _PIPELINE
+    ),
+    Mutant(
+        "the breaker does not pause",
+        "pipeline.py",
+        "open_ = route.breaker.state is not BreakerState.CLOSED",
+        "open_ = False",
+        _PIPELINE,
+    ),
+    Mutant("a full memory does not pause", "pipeline.py", "full = self._budget.exhausted", "full = False", _PIPELINE),
+    # --- from records to a file ---
+    Mutant(
+        "redelivered records taken again",
+        "buffer.py",
+        "if offsets[0] >= position and",
+        "if",
+        (_unit("buffer"), _MACHINE),
+    ),
+    Mutant(
+        "the record at the position dropped",
+        "buffer.py",
+        "([position - 1], offsets",
+        "([position], offsets",
+        (_unit("buffer"),),
+    ),
+    Mutant(
+        "a partition that comes back splits in two",
+        "buffer.py",
+        "!= len(changes) + 1:",
+        "< 0:",
+        (_unit("buffer"), _MACHINE),
+    ),
+    Mutant("missing timestamps are 1969", "buffer.py", "(milliseconds == -1) |", "", (_unit("buffer"),)),
+    Mutant(
+        "statistics' maxima are minima",
+        "parquet.py",
+        "_bounds(maxima, max)",
+        "_bounds(maxima, min)",
+        (_unit("stager"),),
+    ),
+    Mutant(
+        "memory of a dropped draft stays counted",
+        "parquet.py",
+        "        self._drop_gathered()\n        for",
+        "        for",
+        (_unit("stager"), _MACHINE),
+    ),
+    Mutant(
+        "the file is committed before it is durable",
+        "parquet.py",
+        "        self._storage.settle(self._path)\n",
+        "",
+        (_unit("stager"), _MACHINE),
+    ),
+    Mutant(
+        "flush a row late", "policy.py", "stats.rows >= limits.rows", "stats.rows > limits.rows", (_unit("policy"),)
+    ),
+    # --- the table ---
+    Mutant(
+        "delta-rs rebases a stale handle",
+        "table.py",
+        "                max_commit_retries=0,\n",
+        "                max_commit_retries=15,\n",
+        (_CONTRACT,),
+    ),
+    Mutant(
+        "a lost race creates the table again",
+        "table.py",
+        "                commit_properties=CommitProperties(max_commit_retries=0),\n            )\n",
+        "            )\n",
+        (_CONTRACT,),
+    ),
+    Mutant(
+        "a txn that goes back not noticed",
+        "table.py",
+        "version < self.txns.get(app_id, version)",
+        "False",
+        (_CONTRACT,),
+    ),
+    Mutant("a changed table not looked at", "table.py", "        if changed:\n", "        if False:\n", (_CONTRACT,)),
+    Mutant(
+        "origins of old commits win",
+        "table.py",
+        "self.origins.update(entry.origins)",
+        "self.origins = entry.origins | self.origins",
+        (_CONTRACT,),
+    ),
+    Mutant(
+        "expiring txns accepted",
+        "table_rules.py",
+        "    if _RETENTION in metadata.configuration:\n",
+        "    if False:\n",
+        (_CONTRACT,),
+    ),
+)

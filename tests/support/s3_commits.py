@@ -1,0 +1,138 @@
+"""Committers on a table in an S3 store, and what the store then holds, read without them and without delta-rs."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import random
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from ingestor.breaker import Breaker
+from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience
+from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
+from ingestor.records import RawSchema, TopicPartition
+from ingestor.storage import with_defaults
+from ingestor.table import RawTable
+from tests.support.fakes.staging import stage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ingestor.stager import Staged
+    from tests.support.stores import Store
+
+APP_ID = "faults"
+TP = TopicPartition("t", 0)
+ROWS = 5  # of each commit
+# Faults are short here, so patience is too; production's is in ingestor/storage.py.
+QUICK = {
+    "timeout": "1s",
+    "connect_timeout": "1s",
+    "max_retries": "2",
+    "retry_timeout": "1s",
+    "backoff_config.init_backoff": "10ms",
+    "backoff_config.max_backoff": "50ms",
+}
+
+
+class Writer:
+    """One ingestor's committer, and the rows that it commits."""
+
+    def __init__(self, url: str, options: Mapping[str, str], *, seed: int = 0) -> None:
+        self.outcomes: list[Outcome] = []
+        self.failures = 0
+        patience = make_patience(
+            max_retries=3,
+            base_seconds=0.02,
+            max_seconds=0.2,
+            jitter=0.25,
+            breaker=Breaker(failures=3, open_seconds=0.2, successes=1, clock=time.monotonic),
+            sleep=time.sleep,
+            rng=random.Random(seed),
+            on_failure=self._failed,
+        )
+        self.patience = patience
+        self.table = patience.until_answered(
+            lambda: RawTable(url, RawSchema(), with_defaults({**QUICK, **options})), doing="opening"
+        )
+        self.committer = Committer(
+            self.table,
+            AppIds(DEFAULT_TEMPLATE, APP_ID),
+            occ=Occ(max_retries=200, base_seconds=0.01, max_seconds=0.1),
+            patience=patience,
+            on_outcome=self.outcomes.append,
+        )
+
+    def _failed(self, _failure: object) -> None:
+        self.failures += 1
+
+    def stage(self, tp: TopicPartition = TP) -> Staged:
+        """Write a file with the partition's next rows."""
+        before = self.committer.read([tp])[tp]
+        first = 0 if before is None else before + 1
+        rows = [(tp, offset) for offset in range(first, first + ROWS)]
+        return self.patience.until_answered(
+            lambda: stage(self.table.storage, rows, chain={tp: before}), doing="staging"
+        )
+
+    def land(self, staged: Staged) -> Landed:
+        """Commit what was staged."""
+        return self.committer.commit(staged, {"app_id": APP_ID, "operation_kind": "flush"})
+
+
+@dataclass
+class Held:
+    """What stands in a table's log, as the store has it."""
+
+    versions: list[int] = field(default_factory=list)
+    adds: Counter[str] = field(default_factory=Counter)
+    txns: list[tuple[str, int]] = field(default_factory=list)
+    commit_ids: Counter[str] = field(default_factory=Counter)
+    rows: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+
+
+def held(store: Store, bucket: str, path: str = "table") -> Held:
+    """Read the whole log and every file that it names."""
+    found = Held()
+    keys = store.objects(bucket, f"{path}/")
+    logs = sorted(key for key in keys if re.fullmatch(r".*/_delta_log/\d{20}\.json", key))
+    for key in logs:
+        found.versions.append(int(key[-25:-5]))
+        for line in store.read(bucket, key).splitlines():
+            _note(found, json.loads(line))
+    for name in found.adds:
+        assert keys[f"{path}/{name}"] > 0
+        rows = pq.read_table(io.BytesIO(store.read(bucket, f"{path}/{name}")))
+        columns = [rows.column(at).to_pylist() for at in ("stream_topic", "stream_partition", "stream_offset")]
+        found.rows.update(zip(*columns, strict=True))
+    return found
+
+
+def _note(found: Held, action: dict[str, Any]) -> None:
+    if "add" in action:
+        found.adds[action["add"]["path"]] += 1
+    if "txn" in action:
+        found.txns.append((action["txn"]["appId"], action["txn"]["version"]))
+    if "commitInfo" in action and "commit_id" in action["commitInfo"]:
+        found.commit_ids[action["commitInfo"]["commit_id"]] += 1
+
+
+def assert_exactly_once(found: Held, expected: Mapping[TopicPartition, int]) -> None:
+    """Assert that a log has so many commits of each partition, in order, each once, and their rows."""
+    assert found.versions == list(range(len(found.versions)))
+    assert set(found.adds.values()) <= {1}, "a file was added twice"
+    assert set(found.commit_ids.values()) <= {1}, "a commit landed twice"
+    for tp, commits in expected.items():
+        txns = [txn for name, txn in found.txns if name == f"{APP_ID}/{tp.topic}/{tp.partition}"]
+        assert txns == [commit * ROWS - 1 for commit in range(1, commits + 1)]
+    wanted = itertools.chain.from_iterable(
+        ((tp.topic, tp.partition, offset) for offset in range(commits * ROWS)) for tp, commits in expected.items()
+    )
+    assert found.rows == Counter(wanted)
