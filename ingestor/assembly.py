@@ -15,10 +15,11 @@ from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, make_patience, system_rng
 from ingestor.errors import ConfigError, Fenced, RefusedError, Unavailable
 from ingestor.lane import Lane
-from ingestor.ledger import AppIds
+from ingestor.ledger import START_APPLIED, AppIds
 from ingestor.pipeline import Pipeline
 from ingestor.placement import Placer, first_positions
 from ingestor.policy import Limits
+from ingestor.probe import probe
 from ingestor.retry import Ending
 from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
@@ -159,8 +160,10 @@ class Assembly:
             on_failure=lambda failure: self._watch.storage_failed(route.name, failure),
         )
         ids = app_ids(self._settings, route)
+        options = self._settings.storage_options
+        patience.until_answered(lambda: probe(route.table, options), doing=f"probing the store of table {route.table}")
         table = patience.until_answered(
-            lambda: RawTable(route.table, route.schema, self._settings.storage_options),
+            lambda: RawTable(route.table, route.schema, options),
             doing=f"opening table {route.table}",
         )
         committer = Committer(
@@ -180,17 +183,21 @@ class Assembly:
             return
         while True:
             known = ids.read(committer.txns())
+            first_run = not known and ids.of(START_APPLIED) not in committer.txns()
             try:
                 first = first_positions(
                     matching(route, self.broker.topics()) if route.is_regex else route.topics,
                     explicit=not route.is_regex,
                     start=route.start,
                     known=known,
-                    first_run=not known,
+                    first_run=first_run,
                     cluster=self.broker,
                 )
                 if first:
                     placer.refuse_foreign(first)
+                if route.is_regex and first_run:
+                    first[START_APPLIED] = 0
+                if first:
                     committer.commit(set_positions(first), self._info(route, "bootstrap"))
             except Unavailable as error:
                 self._watch.waiting(str(error))

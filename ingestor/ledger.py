@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE = "{app_id}/{topic}/{partition}"
 KDI_TEMPLATE = "{app_id}-{partition}"  # what kafka-delta-ingest writes
+# No topic has this name: its txn says that a regex route's `start` was applied, be it to no topic at all.
+START_APPLIED = TopicPartition("", 0)
 _FIELDS = {"app_id": r"(?P<app_id>{})", "topic": r"(?P<topic>[a-zA-Z0-9._-]+)", "partition": r"(?P<partition>\d{1,7})"}
 _PLACEHOLDER = re.compile(r"\{(app_id|topic|partition)\}")
 

@@ -1,8 +1,8 @@
 """Proves at the start that an object store gives each log entry one winner; without that nothing is exactly once.
 
 A store may ignore `If-None-Match`: then the later of two commits overwrites the earlier, nobody is told, and rows are
-gone. So two writers race for the entries of a scratch table, through the very calls that real commits make. Of each entry
-only one of them may be told that it won, and the entry must be that one's.
+gone. So a few writers race for the entries of a scratch table, through the very calls that real commits make. Of those
+only one may be told that it won, and the entry must be that one's.
 
 A store that ignores the condition is caught when the requests of the two overlap, which they did in every round that
 was ever tried (tests/faults/test_probe.py); there are three for good measure. A store that checks the condition and

@@ -152,6 +152,8 @@ class KafkaSource:
             self._consumer.assign(given)
         else:
             self._consumer.incremental_assign(given)
+        # A partition that was paused when it went is still paused when it comes back.
+        self._consumer.resume(_theirs(starts))
         if waiting:
             self._consumer.pause(_theirs(waiting))
 
@@ -205,10 +207,11 @@ class KafkaSource:
     def _discard_ambiguous(self, messages: list[Message], polled: Polled) -> list[Message]:
         placed = {tp: offset for tp, offset in self._placed_in_poll.items() if tp in self._assigned}
         self._placed_in_poll.clear()
-        for tp in placed:
+        seen = {TopicPartition(m.topic() or "", m.partition() or 0) for m in messages}
+        seen = (seen | polled.ends.keys() | polled.lost_positions) & placed.keys()
+        for tp in seen:  # told again, if it is still so, after the partition is placed once more
             polled.ends.pop(tp, None)
             polled.lost_positions.discard(tp)
-        seen = {TopicPartition(m.topic() or "", m.partition() or 0) for m in messages} & placed.keys()
         if not seen:
             return messages
         if self._eager:  # may only assign the whole, and the whole was placed in this poll
@@ -230,12 +233,15 @@ class KafkaSource:
                 others = self._assigned.difference(moved)
                 again += [KafkaTopicPartition(*tp, kept.get(tp, OFFSET_END)) for tp in others]
                 self._consumer.assign(again)
+                self._consumer.resume(_theirs(self._assigned - self._paused))
+                if self._paused:
+                    self._consumer.pause(_theirs(self._paused))
             else:
                 self._consumer.incremental_unassign(_theirs(moved))
                 self._consumer.incremental_assign(again)
-            self._consumer.resume(_theirs(self._assigned - self._paused))
-            if self._paused:
-                self._consumer.pause(_theirs(self._paused))
+                # Only these: librdkafka fetches again what it has delivered since a partition was assigned or paused
+                # if it is told to resume one that is not paused.
+                self._consumer.resume(_theirs(moved))
 
     def pause(self, tps: Collection[TopicPartition]) -> None:
         """Fetch no more from these partitions for now; heartbeats go on."""

@@ -26,7 +26,7 @@ from ingestor import deltalog
 from ingestor.errors import RefusedError
 from ingestor.failures import classify
 from ingestor.records import TopicPartition
-from ingestor.storage import Storage, local_root, open_storage
+from ingestor.storage import Storage, local_root, open_storage, with_defaults
 from ingestor.table_rules import verify_schema
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class RawTable:
         """Open the table, or create it. Refuse one that is not ours to write."""
         self.uri = uri
         self.schema = schema
-        self._options = dict(storage_options)
+        self._options = options_for(uri, storage_options)
         self.storage: Storage = open_storage(uri, self._object_store)
         self._schema = Schema.from_arrow(schema.table)
         self._handle = self._open_or_create()
@@ -215,7 +215,7 @@ class RawTable:
         found: dict[TopicPartition, int] = {}
         if not tps:
             return found
-        for path, bounds in _partition_bounds(DeltaTable(self.uri, storage_options=self._options)):
+        for path, bounds in _partition_bounds(self._open()):
             wanted = {tp for tp in tps if bounds.may_hold(tp)}
             if wanted:
                 with self.storage.open_input(unquote(path)) as source:
@@ -284,7 +284,12 @@ class RawTable:
 
 def open_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:
     """Open a table with delta-rs."""
-    return DeltaTable(uri, storage_options=dict(storage_options))
+    return DeltaTable(uri, storage_options=options_for(uri, storage_options))
+
+
+def options_for(uri: str, storage_options: Mapping[str, str]) -> dict[str, str]:
+    """Return what delta-rs is told about a store: the user's options, and time-outs where they set none."""
+    return dict(storage_options) if local_root(uri) is not None else with_defaults(storage_options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +341,7 @@ def open_existing(uri: str, storage_options: Mapping[str, str]) -> tuple[int, St
         return None
     except (DeltaError, OSError) as error:
         raise classify(error, doing=f"opening table {uri}") from error
-    options = dict(storage_options)
+    options = options_for(uri, storage_options)
     storage = open_storage(uri, lambda: pafs.PyFileSystem(DeltaStorageHandler(uri, options)))
     return handle.version(), storage
 
@@ -347,7 +352,7 @@ _COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
 def live_files(uri: str, storage_options: Mapping[str, str], version: int) -> Iterator[deltalog.AddedFile]:
     """Yield the data files of a version, with their row counts and the ranges of their coordinates."""
     try:
-        handle = DeltaTable(uri, version=version, storage_options=dict(storage_options))
+        handle = DeltaTable(uri, version=version, storage_options=options_for(uri, storage_options))
         actions = pa.table(handle.get_add_actions(flatten=True))
     except (DeltaError, OSError) as error:
         raise classify(error, doing=f"reading version {version} of table {uri}") from error

@@ -101,7 +101,7 @@ def failing(copy: Path, tests: list[str]) -> list[str]:
 def run(copy: Path, tests: list[str], *arguments: str) -> str:
     """Return what pytest says; a run that never ends counts as a failure."""
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "--no-header", "-p", "tests.support.unshrunk"]
-    command += ["-p", "no:randomly", "-p", "no:cacheprovider", "--hypothesis-seed=1", "-m", "not soak"]
+    command += ["-p", "no:randomly", "-p", "no:cacheprovider", "--hypothesis-seed=1", "-m", "not soak", "--timeout=30"]
     environment = {**os.environ, "HYPOTHESIS_PROFILE": "mutants", "PYTHONPATH": str(copy), "COLUMNS": "500"}
     try:
         done = subprocess.run(

@@ -487,18 +487,17 @@ def test_threads_that_create_a_table_at_once_create_one(tmp_path: Path) -> None:
     assert len({table.table_id for table in opened}) == 1
 
 
-def test_processes_that_create_a_table_at_once_create_one(tmp_path: Path) -> None:
-    """Also when nothing but the storage is between them."""
-    root = tmp_path / "t"
+def test_processes_that_create_tables_at_once_create_each_once(tmp_path: Path) -> None:
+    """Also when nothing but the storage is between them; ten tables, for one is created too quickly to race."""
     code = (
-        "import sys, time, pathlib\n"
+        "import sys\n"
         "from ingestor.records import RawSchema\n"
         "from ingestor.table import RawTable\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
-        "print(RawTable(sys.argv[1], RawSchema(), {}).table_id)\n"
+        "print(*(RawTable(f'{sys.argv[1]}/{at}', RawSchema(), {}).table_id for at in range(10)))\n"
     )
-    command = [sys.executable, "-c", code, str(root)]
+    command = [sys.executable, "-c", code, str(tmp_path)]
     processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path.cwd())
         for _ in range(4)
@@ -506,7 +505,11 @@ def test_processes_that_create_a_table_at_once_create_one(tmp_path: Path) -> Non
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-    ids = {out for out, _ in (process.communicate("go\n", timeout=60) for process in processes)}
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    ids = {process.communicate(timeout=60)[0] for process in processes}
     assert [process.returncode for process in processes] == [0] * 4
     assert len(ids) == 1
-    assert creations(root) == 1
+    assert [creations(tmp_path / str(at)) for at in range(10)] == [1] * 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,9 +98,13 @@ def test_records_that_expire_in_front_of_a_running_ingestor_are_skipped_on_deman
 ) -> None:
     topic, deployment = ingested(kafka, deploy)
     before = read_topics(kafka.bootstrap, [topic])
+    deployment.document["kafka"]["fetch.wait.max.ms"] = (
+        50  # none is under way once it is frozen
+    )
     ingestor = skip(deployment).start()
     ingestor.wait_for("placed")
     ingestor.freeze()
+    time.sleep(1)
     topics.produce(kafka.bootstrap, topic, values(20))
     topics.expire(kafka.bootstrap, topic, 0, FIRST + 10)
     ingestor.thaw()

@@ -8,10 +8,12 @@ import pytest
 
 from ingestor.breaker import BreakerState
 from ingestor.errors import DataLossError, IngestorError, OccExhaustedError, RefusedError, Unavailable
+from ingestor.ledger import Gap, Placement
 from ingestor.pipeline import Pipeline
 from ingestor.policy import FlushReason, Limits
 from ingestor.records import TopicPartition
 from ingestor.route import Times
+from tests.support.fakes.kafka import FakeRecord
 from tests.support.fakes.process import Process, World
 from tests.support.fakes.staging import stage
 from tests.support.fakes.table import FakeTable, Fault
@@ -284,6 +286,18 @@ def test_a_ledger_that_does_not_answer_does_not_hold_up_the_group(both: World) -
     assert landed(both) == {A0: FOUR, A1: FOUR}
 
 
+def test_a_place_for_a_partition_that_is_gone_is_not_taken(one: World) -> None:
+    """It was asked for while the partition was ours; another owner reads it now."""
+    process = one.process(limits=EVERY_TURN)
+    process.step(patience=0)
+    assert process.pipeline.view()["route"].pending == 2
+    process.pipeline.on_lost([A0])
+    assert process.pipeline.view()["route"].pending == 1
+    process.work()
+    process.step(patience=0)
+    assert process.lane.positions.keys() == {A1}
+
+
 def test_a_place_that_waits_for_others_is_asked_for_again(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a second, not at once."""
     process = one.process(limits=EVERY_TURN)
@@ -332,17 +346,18 @@ def test_a_new_partition_is_read_from_its_start(one: World) -> None:
 
 def test_a_lost_position_is_placed_again_and_the_gap_declared(both: World) -> None:
     """What was read before lands first; the rest goes on behind the gap."""
-    both.kafka.produce(A0, [b"v"] * 30)
+    for tp in (A0, A1):
+        both.kafka.produce(tp, [b"v"] * 30)
     process = both.process(limits=NEVER, poll_records=4)
     process.go(2)
     read = process.lane.positions[A0]
     process.source.pause([A0])  # what was fetched ahead is thrown away
     both.kafka.retain_from(A0, 30)
-    process.go(12)
+    process.go(20)
     process.lane.seal(FlushReason.ROWS)
     process.go(3)
     assert "flushed: adrift" in process.told.events
-    assert landed(both) == {A0: [*range(read), *range(30, 34)], A1: FOUR}
+    assert landed(both) == {A0: [*range(read), *range(30, 34)], A1: list(range(34))}
     gaps = [gap for flushed in process.told.flushes for gap in flushed.gaps]
     assert [(gap.first, gap.last, gap.reason) for gap in gaps] == [(read, 29, "retention")]
 
@@ -358,6 +373,25 @@ def test_a_lost_position_ends_the_process_under_fail(one: World) -> None:
     with pytest.raises(DataLossError, match="a:0"):
         process.go(12)
     assert landed(one)[A0] == list(range(read))
+
+
+def test_after_a_truncation_only_new_offsets_are_taken(both: World) -> None:
+    """Kafka counts on from before our position: what stands there again is fetched, not taken, and declared lost."""
+    both.process(limits=EVERY_TURN).go(6)
+    both.group.leave("member-1")
+    staged = stage(both.storage, [(A0, 9)])
+    table = FakeTable(both.log, both.storage)
+    both.kafka.partitions[A0].readable.update({9: FakeRecord(9, b"v")})  # before the leader that had it was lost
+    table.attempt(staged.files, {"app/a/0": 9}, {"commit_id": staged.commit_id})
+    process = both.process(limits=EVERY_TURN)
+    process.go(3)
+    (placed,) = process.told.placements
+    assert placed.placements[A0] == Placement(10, 4, Gap(A0, 4, 9, "truncated"))
+    both.kafka.produce(A0, [b"again"] * 5)
+    process.go(6)
+    assert process.told.duplicates == 5
+    assert len(process.told.placements) == 1
+    assert both.judge.txns[A0] == 9
 
 
 def test_adrift_partitions_are_not_resumed(one: World) -> None:

@@ -1,0 +1,60 @@
+"""The whole ingestor on an S3 store: real processes, a real broker, a store that keeps its promises and one that does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import topics
+from tests.support.command import ingestor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kafka import Cluster
+    from tests.support.stores import Store
+
+pytestmark = [pytest.mark.faults, pytest.mark.integration]
+
+
+def _config(folder: Path, kafka: Cluster, topic: str, url: str, store: Store) -> Path:
+    options = "\n".join(f'  {key}: "{value}"' for key, value in store.storage_options.items())
+    path = folder / "config.yaml"
+    path.write_text(
+        f"""\
+app_id: shop
+kafka: {{bootstrap.servers: "{kafka.bootstrap}", group.id: {topic}}}
+storage_options:
+{options}
+http: null
+routes:
+  route: {{topics: [{topic}], table: "{url}", flush: {{rows: 100}}}}
+"""
+    )
+    return path
+
+
+def test_records_land_in_an_s3_table_and_the_audit_agrees(kafka: Cluster, moto: Store, tmp_path: Path) -> None:
+    """Twice, so that the second run starts from what the first left."""
+    topic = topics.create(kafka.bootstrap, partitions=3)
+    url = moto.url(moto.make_bucket())
+    config = _config(tmp_path, kafka, topic, url, moto)
+    for _ in range(2):
+        topics.produce(kafka.bootstrap, topic, [b"%d" % number for number in range(500)])
+        done = ingestor("run", config, "--once")
+        assert done.code == 0, done.stderr
+    audit = ingestor("audit", config, "--against-kafka")
+    assert audit.code == 0, audit.stderr + audit.stdout
+    assert "1,000 rows" in audit.stdout
+
+
+def test_a_store_that_ignores_the_condition_is_refused(kafka: Cluster, careless: Store, tmp_path: Path) -> None:
+    """Before anything is written that could be overwritten."""
+    topic = topics.create(kafka.bootstrap)
+    bucket = careless.make_bucket()
+    config = _config(tmp_path, kafka, topic, careless.url(bucket), careless)
+    refused = ingestor("run", config, "--once")
+    assert refused.code == 4
+    assert "no conditional PUT" in refused.last_line
+    assert not [key for key in careless.objects(bucket) if "_ingestor_probe" not in key]
