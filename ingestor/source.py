@@ -10,6 +10,7 @@ assignment; `seek` races with fetches that are under way.
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,6 +42,7 @@ _BETTER = {
     "client.id": "ingestor",
     "socket.keepalive.enable": "true",
 }
+_CLOSE_SECONDS = 5.0
 _POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _CREATE_TIME, _LOG_APPEND_TIME = 1, 2
 
@@ -269,8 +271,15 @@ class KafkaSource:
                 logging.getLogger("ingestor.librdkafka").debug("offset commit failed: %s", error)
 
     def close(self) -> None:
-        """Leave the group."""
-        self._consumer.close()
+        """Leave the group; without an answer from Kafka within a few seconds just go: the session runs out by itself.
+
+        librdkafka waits for ever for a broker that is gone, so it waits on a thread that may be left behind.
+        """
+        closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_SECONDS)
+        if closing.is_alive():
+            logging.getLogger("ingestor.librdkafka").warning("Kafka did not answer: left without leaving the group")
 
     def _columns(self, messages: list[Message]) -> dict[str, Columns]:
         names: list[str] = list(map(Message.topic, messages))  # type: ignore[arg-type]  # a record has a topic

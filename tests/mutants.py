@@ -24,7 +24,7 @@ from tests.support.mutant_list import MUTANTS, Mutant
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("ingestor", "tests", "pyproject.toml")
 AT_ONCE = 2
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 600
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 

@@ -328,7 +328,7 @@ _SETTINGS = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 # Shrinking takes minutes, and a mutant may never end.
-pytestmark = pytest.mark.timeout({"soak": 0, "mutants": 60}.get(settings.get_current_profile_name(), 900))
+pytestmark = pytest.mark.timeout({"soak": 0, "mutants": 300}.get(settings.get_current_profile_name(), 900))
 
 
 class TestExactlyOnce(Ingestors.TestCase):  # type: ignore[misc,valid-type]

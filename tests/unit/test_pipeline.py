@@ -13,7 +13,6 @@ from ingestor.pipeline import Pipeline
 from ingestor.policy import FlushReason, Limits
 from ingestor.records import TopicPartition
 from ingestor.route import Times
-from tests.support.fakes.kafka import FakeRecord
 from tests.support.fakes.process import Process, World
 from tests.support.fakes.staging import stage
 from tests.support.fakes.table import FakeTable, Fault
@@ -375,23 +374,25 @@ def test_a_lost_position_ends_the_process_under_fail(one: World) -> None:
     assert landed(one)[A0] == list(range(read))
 
 
-def test_after_a_truncation_only_new_offsets_are_taken(both: World) -> None:
-    """Kafka counts on from before our position: what stands there again is fetched, not taken, and declared lost."""
-    both.process(limits=EVERY_TURN).go(6)
-    both.group.leave("member-1")
-    staged = stage(both.storage, [(A0, 9)])
-    table = FakeTable(both.log, both.storage)
-    both.kafka.partitions[A0].readable.update({9: FakeRecord(9, b"v")})  # before the leader that had it was lost
-    table.attempt(staged.files, {"app/a/0": 9}, {"commit_id": staged.commit_id})
-    process = both.process(limits=EVERY_TURN)
-    process.go(3)
-    (placed,) = process.told.placements
-    assert placed.placements[A0] == Placement(10, 4, Gap(A0, 4, 9, "truncated"))
-    both.kafka.produce(A0, [b"again"] * 5)
-    process.go(6)
-    assert process.told.duplicates == 5
-    assert len(process.told.placements) == 1
-    assert both.judge.txns[A0] == 9
+@pytest.mark.parametrize("eager", [False, True])
+def test_after_a_truncation_only_new_offsets_are_taken(*, eager: bool) -> None:
+    """Kafka counts on from before our position: what stands there again is fetched, but not taken."""
+    with world(eager=eager).installed() as made:
+        made.log.write_foreign({"app/a/0": 9, "app/a/1": 3})
+        process = made.process(limits=EVERY_TURN)
+        process.go(3)
+        (placed,) = process.told.placements
+        assert placed.placements[A0] == Placement(10, 4, Gap(A0, 4, 9, "truncated"))
+        made.kafka.produce(A0, [b"again"] * 5)
+        process.go(6)
+        assert process.told.duplicates == 5
+        assert len(process.told.placements) == 1
+        assert made.log.version == 1
+        made.kafka.produce(A0, [b"new"] * 3)
+        process.go(6)
+        (flushed,) = process.told.flushes
+        assert flushed.staged.last == {A0: 11}
+        assert flushed.gaps == (Gap(A0, 4, 9, "truncated"),)
 
 
 def test_adrift_partitions_are_not_resumed(one: World) -> None:
