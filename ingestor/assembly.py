@@ -97,28 +97,29 @@ class Assembly:
         self.ending = Ending()
         self.broker = Broker(settings.kafka)
         self.router = Router(settings)
+        self._queue_bytes = settings.memory // 8
+        if "queued.max.messages.kbytes" in settings.kafka:
+            self._queue_bytes = int(settings.kafka["queued.max.messages.kbytes"]) << 10
+        # Made before anything is touched, for only a consumer can tell which of its options are wrong.
+        self._source = KafkaSource(
+            settings.kafka,
+            [topic for route in settings.routes.values() for topic in route.topics],
+            route_of=self.router,
+            extras={extra for route in settings.routes.values() for extra in route.extra_columns},
+            queue_bytes=self._queue_bytes,
+        )
         self._maintenance = ThreadWorker("maintenance")
         self.stopping = False
 
     def pipeline(self, *, patience_seconds: float | None) -> Pipeline:
         """Open every table and return the pipeline; give up on a store that does not answer if there is a limit."""
         settings = self._settings
-        queue_bytes = settings.memory // 8
-        if "queued.max.messages.kbytes" in settings.kafka:
-            queue_bytes = int(settings.kafka["queued.max.messages.kbytes"]) << 10
         # What waits to be written exists up to three times at once: in Kafka's messages, as Arrow arrays, as pages.
-        budget = Budget(min(settings.memory // 8, (settings.memory - queue_bytes) // 4))
+        budget = Budget(min(settings.memory // 8, (settings.memory - self._queue_bytes) // 4))
         routes = self._open_routes(budget, patience_seconds)
-        source = KafkaSource(
-            settings.kafka,
-            [topic for route in settings.routes.values() for topic in route.topics],
-            route_of=self.router,
-            extras={extra for route in settings.routes.values() for extra in route.extra_columns},
-            queue_bytes=queue_bytes,
-        )
         return Pipeline(
             routes,
-            source,
+            self._source,
             route_of=self.router,
             budget=budget,
             times=times(settings.kafka),

@@ -53,14 +53,14 @@ _FENCED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED)
 def kafka_failure(error: KafkaError, *, doing: str) -> IngestorError | Unavailable:
     """Return what to make of a Kafka error: a refusal to stop on, or a reason to wait."""
     text = f"{doing}: {error.str()} ({error.name()})"
-    if error.code() in _FENCED:
+    if error.code() in _FENCED or (error.code() == KafkaError._FATAL and "group.instance.id" in error.str()):
         return RefusedError(
             f"{doing}: another process uses the same group.instance.id ({error.name()})",
             hint="give each process its own kafka.group.instance.id",
         )
     if error.code() in _REFUSALS:
         return RefusedError(text, hint=_REFUSALS[error.code()])
-    if error.fatal():
+    if error.fatal() or error.code() == KafkaError._FATAL:  # the error callback tells of fatal errors by this code only
         return RefusedError(text, hint="this Kafka client can't go on; start the ingestor again")
     return Unavailable(text)
 
@@ -96,10 +96,10 @@ class Broker:
         self._timeout = timeout
         self._ids_again_at = 0.0
 
-    def topics(self) -> dict[str, int]:
+    def topics(self, *, timeout: float | None = None) -> dict[str, int]:
         """Return every topic that this user may see, and its number of partitions."""
         with asking("asking Kafka for its topics"):
-            found = self._admin.list_topics(timeout=self._timeout).topics
+            found = self._admin.list_topics(timeout=self._timeout if timeout is None else timeout).topics
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def watermarks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:

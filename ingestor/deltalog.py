@@ -141,6 +141,13 @@ def read_entry(files: Files, version: int) -> Entry | None:
     return None if text is None else parse_entry(version, text)
 
 
+def refuse_damage(files: Files) -> None:
+    """Refuse a log whose newest entry is damaged, and name it: for when a table can't be opened."""
+    versions = [int(name[:20]) for name in files.list(LOG_DIR) if re.fullmatch(r"\d{20}\.json", name)]
+    if versions:
+        read_entry(files, max(versions))
+
+
 def entries(files: Files, first: int, last: int) -> Iterator[Entry]:
     """Yield the entries of a range of versions; raise LookupError at one that is gone."""
     for version in range(first, last + 1):

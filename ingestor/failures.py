@@ -103,6 +103,11 @@ _PERMANENT_TEXT = (
         "use a store that has conditional PUT (If-None-Match) and multipart uploads",
     ),
     _rule(
+        r"Kernel error: Unsupported|Unsupported minimum (reader|writer) version|Feature '.*' is not supported",
+        "the table needs what this program can't do",
+        "drop the feature (ALTER TABLE … DROP FEATURE) or ingest into a new table",
+    ),
+    _rule(
         r"allow_unsafe_rename|unknown scheme|unsupported url|invalid table (uri|url|location)|relative URL"
         r"|unable to recogni[sz]e url|could not parse .* as a url|Account must be specified|No NameNode hosts"
         r"|Generic Config error|Failed to parse config|failed to parse \S+ as (Duration|usize|f64|bool)",

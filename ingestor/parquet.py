@@ -76,6 +76,7 @@ class FileWriter:
         self._guarded(self._write_row_group)
         self._guarded(self._finish)
         if self.failure is not None:
+            self.abort()
             raise self.failure
         return DataFile(self._path, self._size, file_statistics(self._metadata[0]), dict(self._partition_values))
 
@@ -103,6 +104,8 @@ class FileWriter:
         except BaseException as error:  # noqa: BLE001 - the poll thread looks at it and decides
             self.failure = error
             self._drop_gathered()
+            if self._parquet is not None:
+                self._parquet.is_open = False  # else its finalizer closes it once more, and prints a traceback
         self.seconds += time.perf_counter() - started
 
     def _drop_gathered(self) -> None:

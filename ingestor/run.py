@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ONCE_PATIENCE_SECONDS = 30.0
 _ONCE_IDLE_SECONDS = 10.0  # a group whose other members own every partition leaves us nothing to drain
 _ASK_AGAIN_SECONDS = 0.5
+_ASK_SECONDS = 2.0  # a signal is only seen between two questions
 _STUCK_SECONDS = 30.0  # a loop that did not turn for so long is stuck, unless it lands what a rebalance takes away
 
 
@@ -88,7 +89,7 @@ def _wait_for_topics(settings: Settings, assembly: Assembly, watch: Watch, *, on
     while not assembly.stopping:
         over = once and time.monotonic() > deadline
         try:
-            existing = assembly.broker.topics()
+            existing = assembly.broker.topics(timeout=_ASK_SECONDS)
             missing = [t for r in settings.routes.values() for t in matching(r, existing) if t not in existing]
             if not missing or not once:
                 for topic in missing:

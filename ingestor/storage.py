@@ -201,7 +201,7 @@ _CLIENT_DEFAULTS = {
     "timeout": "15s",  # of a whole request, with its body: parts have 5 MiB, so 350 KB/s are enough
 }
 _RETRY_DEFAULTS = {
-    "max_retries": "3",
+    "max_retries": "5",
     "retry_timeout": "10s",  # no more tries after that: so at the worst 10 s of tries and one time-out
     "backoff_config.init_backoff": "100ms",
     "backoff_config.max_backoff": "2s",

@@ -283,8 +283,20 @@ class RawTable:
 
 
 def open_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:
-    """Open a table with delta-rs."""
-    return DeltaTable(uri, storage_options=options_for(uri, storage_options))
+    """Open a table with delta-rs; name the newest log entry if it is that which is damaged."""
+    try:
+        return DeltaTable(uri, storage_options=options_for(uri, storage_options))
+    except TableNotFoundError:
+        raise
+    except DeltaError:
+        deltalog.refuse_damage(storage_of(uri, storage_options))
+        raise
+
+
+def storage_of(uri: str, storage_options: Mapping[str, str]) -> Storage:
+    """Return a table's storage, for reading."""
+    options = options_for(uri, storage_options)
+    return open_storage(uri, lambda: pafs.PyFileSystem(DeltaStorageHandler(uri, options)))
 
 
 def options_for(uri: str, storage_options: Mapping[str, str]) -> dict[str, str]:

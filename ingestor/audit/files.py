@@ -62,12 +62,30 @@ def read(storage: Storage, path: str, columns: Sequence[str]) -> Iterator[pa.Rec
                 if any(batch.column(name).null_count for name in COORDINATES):
                     msg = "it has rows without topic, partition or offset"
                     raise FileDamagedError(msg)
-                yield batch
+                yield _without_views(batch)
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
         _reread(storage, path)
         raise FileDamagedError(" ".join(str(error).split())[:200]) from error
+
+
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch in plain types: a DELETE of delta-rs writes view types, and Arrow can do little with them."""
+    plain = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
+    return batch if plain == batch.schema else batch.cast(plain)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind.fields])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
 
 
 def _check_columns(schema: pa.Schema) -> None:

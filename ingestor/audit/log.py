@@ -182,12 +182,13 @@ class _Walk:
             self._findings.note(f"declared lost: {lost} ({gap['reason']})")
 
     def _files_of(self, entry: deltalog.Entry) -> None:
+        moved = self._app_ids.read(entry.txns)
         for add in entry.adds:
             path = unquote(add.path)
             if add.data_change and path in self._rows:
                 sentence = f"version {entry.version} adds {path}, which an earlier entry added"
                 self._findings.add(Finding("added_twice", sentence, version=entry.version, file=path))
-            elif add.data_change:
+            elif add.data_change and (moved or not entry.removes):  # else it rewrites rows, as DELETE does
                 self._facts.added_by[path] = entry.version
             self._rows[path] = add.rows
         if not entry.removes:

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.store_fixtures import (  # noqa: F401 - fixtures
+    any_store,
     bucket,
     build_before_tests,
     careless,

@@ -36,6 +36,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.timeout(240)
 def test_a_minute_of_kills_loses_and_doubles_nothing(kafka: Cluster, deploy: Deploy, seed: int) -> None:
+    """Three ingestors and six partitions under random faults; then the table is complete, and audits clean."""
     torment(kafka, deploy, "cooperative", random.Random(seed), seconds=60, rival=False)
 
 
@@ -43,6 +44,7 @@ def test_a_minute_of_kills_loses_and_doubles_nothing(kafka: Cluster, deploy: Dep
 @pytest.mark.timeout(SOAK_SECONDS + 600)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_kills_for_long_lose_and_double_nothing(kafka: Cluster, deploy: Deploy, protocol: str, seed: int) -> None:
+    """The same for longer, on every protocol, and with a rival outside of the group."""
     torment(kafka, deploy, protocol, random.Random(seed), seconds=SOAK_SECONDS / len(PROTOCOLS), rival=True)
 
 

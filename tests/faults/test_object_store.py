@@ -1,4 +1,4 @@
-"""The whole ingestor on an S3 store: real processes, a real broker, a store that keeps its promises and one that does not."""
+"""The whole ingestor on S3: real processes, a real broker, a store that keeps its promises and one that does not."""
 
 from __future__ import annotations
 

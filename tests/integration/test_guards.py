@@ -33,6 +33,7 @@ FIRST = 50  # records of a topic before it is recreated or expires
 
 
 def test_a_table_of_another_app_id_is_refused_with_both_ways_out(kafka: Cluster, deploy: Deploy) -> None:
+    """Reading everything again under another name would double it; the refusal says how to go on instead."""
     topic = topics.create(kafka.bootstrap)
     topics.produce(kafka.bootstrap, topic, values(5))
     owner = deploy(topic)
@@ -56,6 +57,7 @@ def test_a_table_of_another_app_id_is_refused_with_both_ways_out(kafka: Cluster,
 
 
 def test_a_table_of_kafka_delta_ingest_is_continued(kafka: Cluster, deploy: Deploy) -> None:
+    """With its template a table goes on where our ancestor's txns end."""
     topic = topics.create(kafka.bootstrap, partitions=2)
     topics.produce(kafka.bootstrap, topic, [topics.Record(value=b"old", partition=n % 2) for n in range(20)])
     deployment = deploy(topic, txn_app_id=KDI_TEMPLATE)
@@ -80,6 +82,7 @@ def test_a_table_of_kafka_delta_ingest_is_continued(kafka: Cluster, deploy: Depl
 def test_records_that_expired_before_they_were_read_stop_the_ingestor_or_are_skipped(
     kafka: Cluster, deploy: Deploy
 ) -> None:
+    """Retention passed the table by: it stops with the table untouched, or declares the gap once and goes on."""
     topic, deployment = ingested(kafka, deploy)
     before = read_topics(kafka.bootstrap, [topic])
     topics.produce(kafka.bootstrap, topic, values(20))
@@ -96,11 +99,10 @@ def test_records_that_expired_before_they_were_read_stop_the_ingestor_or_are_ski
 def test_records_that_expire_in_front_of_a_running_ingestor_are_skipped_on_demand(
     kafka: Cluster, deploy: Deploy
 ) -> None:
+    """Retention passes a process by that is already reading."""
     topic, deployment = ingested(kafka, deploy)
     before = read_topics(kafka.bootstrap, [topic])
-    deployment.document["kafka"]["fetch.wait.max.ms"] = (
-        50  # none is under way once it is frozen
-    )
+    deployment.document["kafka"]["fetch.wait.max.ms"] = 50  # none is under way once it is frozen
     ingestor = skip(deployment).start()
     ingestor.wait_for("placed")
     ingestor.freeze()
@@ -117,6 +119,7 @@ def test_records_that_expire_in_front_of_a_running_ingestor_are_skipped_on_deman
 
 @pytest.mark.faults
 def test_records_that_a_power_cut_took_from_kafka_stop_the_ingestor_or_are_skipped(deploy: Deploy) -> None:
+    """The topic is the same and shorter than the table."""
     with Cluster() as own:
         topic, deployment = ingested(own, deploy, bootstrap=own.bootstrap)
         before = read_topics(own.bootstrap, [topic])
@@ -144,6 +147,7 @@ def test_records_that_a_power_cut_took_from_kafka_stop_the_ingestor_or_are_skipp
 def test_a_recreated_topic_stops_the_ingestor_or_is_read_on_where_the_table_ends(
     kafka: Cluster, deploy: Deploy, count: int
 ) -> None:
+    """Its offsets mean other records now, so none is landed a second time, however many there are."""
     topic, deployment = ingested(kafka, deploy)
     before = read_topics(kafka.bootstrap, [topic])
     recreate(kafka, topic, count)
@@ -164,6 +168,7 @@ def test_a_recreated_topic_stops_the_ingestor_or_is_read_on_where_the_table_ends
 def test_a_topic_that_is_recreated_under_a_running_ingestor_stops_it(
     kafka: Cluster, deploy: Deploy, protocol: str, count: int
 ) -> None:
+    """The topic's id tells, even if the next offset exists in the new topic too."""
     topic, deployment = ingested(kafka, deploy, kafka={"group.protocol": protocol})
     before = read_topics(kafka.bootstrap, [topic])
     ingestor = deployment.start()
@@ -181,6 +186,7 @@ def test_a_topic_that_is_recreated_under_a_running_ingestor_stops_it(
 def test_topics_that_are_recreated_under_a_running_ingestor_are_read_on_on_demand(
     kafka: Cluster, deploy: Deploy, protocol: str
 ) -> None:
+    """A running process notices by itself, and takes what lies beyond the table's end."""
     fewer, more = (topics.create(kafka.bootstrap) for _ in range(2))
     for topic in (fewer, more):
         topics.produce(kafka.bootstrap, topic, values(FIRST))

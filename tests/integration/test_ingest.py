@@ -31,6 +31,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", [{}, CONSUMER], ids=["classic", 
 
 
 def test_many_partitions_of_several_topics_and_routes_land_in_their_tables(kafka: Cluster, deploy: Deploy) -> None:
+    """One process keeps 74 partitions of five topics apart, and two routes may share a table."""
     wide = topics.create(kafka.bootstrap, partitions=64)
     pair = [topics.create(kafka.bootstrap, partitions=3) for _ in range(2)]
     shared = [topics.create(kafka.bootstrap, partitions=2) for _ in range(2)]
@@ -57,6 +58,7 @@ def test_many_partitions_of_several_topics_and_routes_land_in_their_tables(kafka
 
 
 def test_records_of_every_kind_land_as_they_are(kafka: Cluster, deploy: Deploy) -> None:
+    """Nothing that Kafka takes is changed on its way: nulls, empty values, raw bytes, odd headers, odd timestamps."""
     topic = topics.create(kafka.bootstrap, partitions=2)
     stamped = topics.create(kafka.bootstrap, config={"message.timestamp.type": "LogAppendTime"})
     awkward = [
@@ -87,6 +89,7 @@ def test_records_of_every_kind_land_as_they_are(kafka: Cluster, deploy: Deploy) 
 
 @pytest.mark.parametrize("memory", ["256MiB", "64MiB"])
 def test_records_larger_than_every_buffer_land(kafka: Cluster, deploy: Deploy, memory: str) -> None:
+    """A record may be larger than the whole memory budget leaves for records."""
     topic = topics.create(kafka.bootstrap, partitions=2, config={"max.message.bytes": 40 * MIB})
     noise = random.Random(0).randbytes(32 * MIB)
     large = [Record(value=noise[:size], partition=number % 2) for number, size in enumerate(LARGE)]
@@ -102,6 +105,7 @@ LARGE = (20_000_000, 10, 32 * MIB - 1000, 32 * MIB, 100)
 
 
 def test_rows_are_partitioned_by_the_day_of_their_ingestion(kafka: Cluster, deploy: Deploy) -> None:
+    """The partition is the day of ingestion, whatever the record's own timestamp says."""
     topic = topics.create(kafka.bootstrap)
     topics.produce(
         kafka.bootstrap, topic, [Record(value=b"%d" % day, timestamp_ms=day * 86_400_000) for day in range(99)]
@@ -124,6 +128,7 @@ def test_rows_are_partitioned_by_the_day_of_their_ingestion(kafka: Cluster, depl
 def test_topics_and_partitions_that_appear_later_are_picked_up(
     kafka: Cluster, deploy: Deploy, protocol: dict[str, str]
 ) -> None:
+    """A regex keeps matching, and takes neither another beginning nor another end."""
     prefix = topics.unique("match")
     first = topics.create(kafka.bootstrap, f"{prefix}.v1")
     topics.create(kafka.bootstrap, f"other.{prefix}.v1")
@@ -145,6 +150,7 @@ def test_topics_and_partitions_that_appear_later_are_picked_up(
 def test_a_partition_that_appears_under_start_latest_is_read_from_its_head(
     kafka: Cluster, deploy: Deploy, protocol: dict[str, str]
 ) -> None:
+    """`start` is for what was there when it applied; what appears later has no past to skip."""
     topic = topics.create(kafka.bootstrap)
     old = topics.produce(kafka.bootstrap, topic, keyed(7))
     deployment = deploy(topic, start="latest", kafka=protocol)
@@ -159,6 +165,7 @@ def test_a_partition_that_appears_under_start_latest_is_read_from_its_head(
 
 
 def test_a_topic_that_appears_under_start_latest_is_read_from_its_head(kafka: Cluster, deploy: Deploy) -> None:
+    """That holds also if the first process dies before it has committed anything."""
     named, matching = topics.unique("named"), topics.unique("matching")
     deployment = deploy.routes(
         {
@@ -181,6 +188,7 @@ def test_a_topic_that_appears_under_start_latest_is_read_from_its_head(kafka: Cl
 
 
 def test_ingestion_starts_at_the_time_that_start_names(kafka: Cluster, deploy: Deploy) -> None:
+    """Records before the moment are not read, in whatever zone it is written."""
     topic = topics.create(kafka.bootstrap, partitions=2)
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
     moments = [noon + timedelta(minutes=number - 10) for number in range(20)]
@@ -202,6 +210,7 @@ def test_ingestion_starts_at_the_time_that_start_names(kafka: Cluster, deploy: D
 
 
 def test_once_ends_at_the_ends_that_it_saw_at_its_start(kafka: Cluster, deploy: Deploy) -> None:
+    """Aborted records, markers and an open transaction at an end are no reason to wait, nor are later records."""
     ragged = topics.create(kafka.bootstrap, partitions=5)
     busy = topics.create(kafka.bootstrap)
     deployment = deploy.routes({"ragged": {"topics": [ragged]}, "busy": {"topics": [busy]}})
@@ -221,6 +230,7 @@ def test_once_ends_at_the_ends_that_it_saw_at_its_start(kafka: Cluster, deploy: 
 
 
 def test_once_ends_however_quickly_the_end_of_a_partition_is_told(kafka: Cluster, deploy: Deploy) -> None:
+    """An end that is told in the poll that assigned the partition counts as well."""
     topic = topics.create(kafka.bootstrap, partitions=3)
     for end in ("commit", "abort"):
         topics.transact(kafka.bootstrap, topic, [Record(value=b"v", partition=0)] * 3, end=end)
@@ -234,6 +244,7 @@ def test_once_ends_however_quickly_the_end_of_a_partition_is_told(kafka: Cluster
 
 
 def test_once_after_a_kill_waits_until_the_group_gives_the_dead_up(kafka: Cluster, deploy: Deploy) -> None:
+    """Nothing assigned yet is not the same as nothing to do."""
     topic = topics.create(kafka.bootstrap)
     deployment = deploy(topic, kafka={"session.timeout.ms": 14_000})
     ingestor = deployment.start()
@@ -247,6 +258,7 @@ def test_once_after_a_kill_waits_until_the_group_gives_the_dead_up(kafka: Cluste
 
 
 def test_once_on_topics_without_records_ends(kafka: Cluster, deploy: Deploy) -> None:
+    """There is nothing to do, and so it is done."""
     deployment = deploy(topics.create(kafka.bootstrap, partitions=3))
 
     deployment.once(seconds_max=20)
@@ -261,6 +273,7 @@ def test_once_on_topics_without_records_ends(kafka: Cluster, deploy: Deploy) -> 
 def test_a_restart_goes_on_without_reading_anything_again(
     kafka: Cluster, deploy: Deploy, protocol: dict[str, str]
 ) -> None:
+    """The table alone says where to go on, and Kafka's lag tools see the same."""
     topic = topics.create(kafka.bootstrap, partitions=4)
     deployment = deploy(topic, kafka=protocol)
     for count in (400, 300):

@@ -37,6 +37,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", GROUPS)
 
 @PROTOCOLS
 def test_members_join_and_leave_under_steady_traffic(kafka: Cluster, deploy: Deploy, protocol: str) -> None:
+    """Partitions move to and fro while records keep coming, and each record lands once."""
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     deployment = deploying(deploy, topic, protocol)
     with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS) as traffic:
@@ -58,6 +59,7 @@ def test_members_join_and_leave_under_steady_traffic(kafka: Cluster, deploy: Dep
 
 @pytest.mark.parametrize("protocol", ["range", "consumer"])
 def test_static_members_come_back_to_their_partitions(kafka: Cluster, deploy: Deploy, protocol: str) -> None:
+    """Within the session a static member's partitions wait for it, and nobody else is disturbed."""
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     deployment = deploying(deploy, topic, protocol, session_seconds=30)
     with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS) as traffic:
@@ -76,6 +78,7 @@ def test_static_members_come_back_to_their_partitions(kafka: Cluster, deploy: De
 @pytest.mark.faults
 @pytest.mark.parametrize("protocol", ["range", "consumer"])
 def test_a_static_member_comes_back_after_a_kill(kafka: Cluster, deploy: Deploy, protocol: str) -> None:
+    """Under KIP-848 the broker keeps its place locked until the session ends."""
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     deployment = deploying(deploy, topic, protocol)
     member = deployment.start(group_instance_id="static")
@@ -95,6 +98,7 @@ def test_a_static_member_comes_back_after_a_kill(kafka: Cluster, deploy: Deploy,
 
 @pytest.mark.parametrize("protocol", ["range", "consumer"])
 def test_the_second_process_of_one_static_member_says_so(kafka: Cluster, deploy: Deploy, protocol: str) -> None:
+    """Two processes with one identity can't both work; whichever loses ends, and names the key to change."""
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     deployment = deploying(deploy, topic, protocol)
     one = deployment.start(group_instance_id="twice")
@@ -115,6 +119,7 @@ def test_the_second_process_of_one_static_member_says_so(kafka: Cluster, deploy:
 
 @PROTOCOLS
 def test_a_partition_that_was_paused_when_it_went_is_read_when_it_comes_back(kafka: Cluster, protocol: str) -> None:
+    """A pause outlives a rebalance inside of librdkafka; the partition must be fetched all the same."""
     topic = topics.create(kafka.bootstrap, partitions=2)
     topics.produce(kafka.bootstrap, topic, [Record(value=b"v", partition=number % 2) for number in range(20)])
     config = {"bootstrap.servers": kafka.bootstrap, "group.id": topics.unique("group"), **GROUPS[protocol]}
@@ -167,6 +172,7 @@ class Member:
 def test_a_process_that_was_stopped_beyond_its_session_doubles_nothing(
     kafka: Cluster, deploy: Deploy, protocol: str
 ) -> None:
+    """It wakes with records in hand that somebody else has landed meanwhile."""
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     deployment = deploying(deploy, topic, protocol)
     with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS) as traffic:
@@ -185,6 +191,7 @@ def test_a_process_that_was_stopped_beyond_its_session_doubles_nothing(
 
 @pytest.mark.faults
 def test_a_commit_of_the_past_is_fenced(kafka: Cluster, deploy: Deploy) -> None:
+    """Rows that were read before another process landed them end at the table's txns."""
     topic = topics.create(kafka.bootstrap)
     topics.produce(kafka.bootstrap, topic, big_records(12))
     deployment = deploying(deploy, topic, "range", flush={"seconds": 600})
@@ -208,6 +215,7 @@ def test_a_commit_of_the_past_is_fenced(kafka: Cluster, deploy: Deploy) -> None:
 
 @pytest.mark.faults
 def test_processes_in_different_groups_never_double_each_others_rows(kafka: Cluster, deploy: Deploy) -> None:
+    """No group divides the work here: the table alone keeps rivals apart."""
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     deployment = deploying(deploy, topic, "range")
     with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS) as traffic:
@@ -221,6 +229,7 @@ def test_processes_in_different_groups_never_double_each_others_rows(kafka: Clus
 @pytest.mark.faults
 @pytest.mark.parametrize("protocol", ["range", "consumer"])
 def test_a_process_that_is_asked_to_end_in_a_flush_ends_in_order(kafka: Cluster, deploy: Deploy, protocol: str) -> None:
+    """What was read lands before the process ends, and it ends well."""
     topic = topics.create(kafka.bootstrap, partitions=2)
     deployment = deploying(deploy, topic, protocol, flush={"bytes": "16MiB", "seconds": 600})
     for round_ in range(2):
@@ -239,6 +248,7 @@ def test_a_process_that_is_asked_to_end_in_a_flush_ends_in_order(kafka: Cluster,
 
 @pytest.mark.faults
 def test_kills_in_a_loop_lose_and_double_nothing(kafka: Cluster, deploy: Deploy) -> None:
+    """Whatever was under way when the process died is done once, by it or by the next."""
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     rng = random.Random(1)
     deployment = deploying(deploy, topic, "range", flush={"seconds": 0.2})

@@ -30,6 +30,7 @@ COMPACTED = {
 def test_interleaved_transactions_land_without_their_aborted_records(
     kafka: Cluster, deploy: Deploy, protocol: str
 ) -> None:
+    """What several producers commit and abort between each other lands without what they aborted."""
     topic = topics.create(kafka.bootstrap, partitions=4)
     deployment = deploy(topic, kafka={"group.protocol": protocol}, flush={"seconds": 0.3})
     ingestor = deployment.start()
@@ -45,6 +46,7 @@ def test_interleaved_transactions_land_without_their_aborted_records(
 
 
 def test_a_hanging_transaction_holds_back_only_what_lies_behind_it(kafka: Cluster, deploy: Deploy) -> None:
+    """Everything before it and in other partitions lands at once, the rest when the broker gives it up."""
     topic = topics.create(kafka.bootstrap, partitions=2)
     topics.produce(kafka.bootstrap, topic, numbered(5))
     topics.transact(kafka.bootstrap, topic, numbered(5), end="hang", timeout_seconds=8)
@@ -63,6 +65,7 @@ def test_a_hanging_transaction_holds_back_only_what_lies_behind_it(kafka: Cluste
 
 
 def test_what_a_log_cleaner_leaves_lands_without_a_stall(kafka: Cluster, deploy: Deploy) -> None:
+    """The next offset to read may be one of those that were compacted away."""
     topic = topics.create(kafka.bootstrap, config=COMPACTED)
     deployment = deploy(topic, extra_columns=["key"])
     produce_versions(kafka, topic)

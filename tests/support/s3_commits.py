@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -19,7 +20,7 @@ from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.storage import with_defaults
-from ingestor.table import RawTable
+from ingestor.table import CHECKPOINT_EVERY, RawTable
 from tests.support.fakes.staging import stage
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ ROWS = 5  # of each commit
 QUICK = {
     "timeout": "1s",
     "connect_timeout": "1s",
-    "max_retries": "2",
+    "max_retries": "5",
     "retry_timeout": "1s",
     "backoff_config.init_backoff": "10ms",
     "backoff_config.max_backoff": "50ms",
@@ -50,7 +51,7 @@ class Writer:
         self.failures = 0
         patience = make_patience(
             max_retries=3,
-            base_seconds=0.02,
+            base_seconds=0.01,
             max_seconds=0.2,
             jitter=0.25,
             breaker=Breaker(failures=3, open_seconds=0.2, successes=1, clock=time.monotonic),
@@ -75,7 +76,10 @@ class Writer:
 
     def stage(self, tp: TopicPartition = TP) -> Staged:
         """Write a file with the partition's next rows."""
-        before = self.committer.read([tp])[tp]
+        return self.stage_after(self.committer.read([tp])[tp], tp)
+
+    def stage_after(self, before: int | None, tp: TopicPartition) -> Staged:
+        """Write a file with the rows after an offset."""
         first = 0 if before is None else before + 1
         rows = [(tp, offset) for offset in range(first, first + ROWS)]
         return self.patience.until_answered(
@@ -83,8 +87,12 @@ class Writer:
         )
 
     def land(self, staged: Staged) -> Landed:
-        """Commit what was staged."""
-        return self.committer.commit(staged, {"app_id": APP_ID, "operation_kind": "flush"})
+        """Commit what was staged, and write a checkpoint now and then, which may fail."""
+        landed = self.committer.commit(staged, {"app_id": APP_ID, "operation_kind": "flush"})
+        if landed.version % CHECKPOINT_EVERY == 0:
+            with contextlib.suppress(Exception):
+                self.table.checkpoint()
+        return landed
 
 
 @dataclass
