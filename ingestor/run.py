@@ -131,7 +131,7 @@ class _Drained:
 
     def __call__(self) -> bool:
         now = time.monotonic()
-        if self._pipeline.assigned:
+        if self._pipeline.assigned or not self._pipeline.joined:  # a group may first wait for a member that died
             self._idle_since = now
         if self._show and now - self._shown_at > _ASK_AGAIN_SECONDS:
             self._shown_at = now
