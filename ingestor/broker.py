@@ -53,7 +53,8 @@ _FENCED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED)
 def kafka_failure(error: KafkaError, *, doing: str) -> IngestorError | Unavailable:
     """Return what to make of a Kafka error: a refusal to stop on, or a reason to wait."""
     text = f"{doing}: {error.str()} ({error.name()})"
-    if error.code() in _FENCED or (error.code() == KafkaError._FATAL and "group.instance.id" in error.str()):
+    of_the_instance = "group.instance.id" in error.str() or "instance ID" in error.str()  # classic, KIP-848
+    if error.code() in _FENCED or (error.code() == KafkaError._FATAL and of_the_instance):
         return RefusedError(
             f"{doing}: another process uses the same group.instance.id ({error.name()})",
             hint="give each process its own kafka.group.instance.id",
