@@ -142,6 +142,7 @@ def test_of_two_owners_of_a_partition_one_lands(store: Store, bucket: str, proxy
     assert_exactly_once(held(store, bucket), {TP: rounds})
 
 
+@pytest.mark.soak
 def test_random_faults_of_every_third_request_lose_and_double_nothing(any_store: Store) -> None:
     """200 commits by 3 ingestors on one table, and each third request of any kind goes wrong somehow."""
     seed = int(os.environ.get("FAULT_SEED") or random.randrange(1 << 30))
