@@ -123,27 +123,43 @@ _SAID = re.compile(r"<Message>([^<]*)</Message>")
 _QUERY = re.compile(r"(\w+://[^\s?'\"]*)\?[^\s'\"]*")
 _USER_INFO = re.compile(r"(\w+://)[^\s/@]*:[^\s/@]*@")
 _SECRET = re.compile(
-    r"((?:signature|sig|token|secret|password|access_?key(?:_?id)?)\w*[\"']?\s*[=:]\s*)[^\s&,;]+", re.IGNORECASE
+    r"((?:signature|\bsig|token|secret|password|credential|(?:account|access|api|private)_?key)\w*[\"']?\s*[=:]\s*)"
+    r"[^\s&,;]+",
+    re.IGNORECASE,
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+# What no store raises but a mistake in a program: trying again would go on for ever.
+_OURS = (AttributeError, TypeError, NameError, AssertionError, ImportError)
 
 
 def classify(error: BaseException, *, doing: str) -> IngestorError | Unavailable:
     """Return what to make of a failed storage call: a refusal to stop on, or a reason to wait and try again."""
     if isinstance(error, IngestorError | Unavailable):
         return error
+    if isinstance(error, _OURS):
+        return IngestorError(
+            _fit(doing, type(error).__name__, plain(str(error))), hint="this is a bug: please report it"
+        )
     known = _PERMANENT_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
     text = _COLOUR.sub("", str(error))
     if known is None:
         line = " ".join(text.split())
         known = next(((rule.what, rule.hint) for rule in _PERMANENT_TEXT if rule.pattern.search(line)), None)
     detail = plain(text) or type(error).__name__
-    doing = _cut(plain(doing), MESSAGE_LENGTH_MAX // 2)
     if known is None:
-        return Unavailable(f"{doing}: {_cut(detail, MESSAGE_LENGTH_MAX - len(doing) - 2)}")
+        return Unavailable(_fit(doing, "", detail))
     what, hint = known
-    around = f"{doing}: {what} ()"
-    return RefusedError(around[:-1] + _cut(detail, MESSAGE_LENGTH_MAX - len(around)) + ")", hint=hint)
+    return RefusedError(_fit(doing, what, detail), hint=hint)
+
+
+def _fit(doing: str, what: str, detail: str) -> str:
+    """Return a message of bounded length that says what was done, what is wrong, and in the store's words why."""
+    begin = f"{_cut(plain(doing), MESSAGE_LENGTH_MAX // 2)}: {what}"
+    if not what:
+        return begin + _cut(detail, MESSAGE_LENGTH_MAX - len(begin))
+    return f"{begin} ({_cut(detail, MESSAGE_LENGTH_MAX - len(begin) - 3)})"
 
 
 def plain(text: str) -> str:
@@ -167,7 +183,6 @@ def _answer(xml: re.Match[str]) -> str:
 
 def _cut(text: str, length: int) -> str:
     """Shorten a text in its middle: it begins with what was tried and ends with the cause."""
-    length = max(length, 40)
     if len(text) <= length:
         return text
     tail = length * 2 // 3

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ingestor.records import TopicPartition
-from tests.support.fakes.process import ALL, Process, World
+from tests.support.fakes.process import ALL, SLEEPS_MAX, Process, World
 from tests.support.fakes.table import Fault
 
 if TYPE_CHECKING:
@@ -275,6 +275,7 @@ class Ingestors(RuleBasedStateMachine):
     def the_log_is_right(self) -> None:
         """Hold the log against what Kafka committed."""
         self.world.judge.check()
+        assert all(process.sleeps <= SLEEPS_MAX for process in self.processes), "something is tried again for ever"
 
     def teardown(self) -> None:
         """Stop all faults: every record must land, once, and nothing may stay behind."""
@@ -298,8 +299,8 @@ class Ingestors(RuleBasedStateMachine):
         for _ in range(TURNS_MAX):
             for process in alive:
                 process.go()
-            self.world.judge.check()
             self.world.clock.advance(31)
+            self.the_log_is_right()
             if self._at_rest(alive):
                 break
         self.world.judge.check_all_landed()

@@ -14,6 +14,7 @@ import http.client
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -209,7 +210,7 @@ class Store(ABC):
             os.killpg(self._process.pid, number)
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = self._connection()
         try:
             connection.request("GET", "/")
             connection.getresponse().read()
@@ -218,6 +219,9 @@ class Store(ABC):
         finally:
             connection.close()
         return True
+
+    def _connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
 
 
 class MotoStore(Store):
@@ -263,3 +267,16 @@ class VersityStore(Store):
 
     def _environ(self) -> Mapping[str, str]:
         return {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+
+    @property
+    def endpoint(self) -> str:
+        """The gateway's address: https if it has a certificate."""
+        return super().endpoint.replace("http:", "https:") if self._tls else super().endpoint
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if not self._tls:
+            return super()._connection()
+        whoever = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # only asks whether it serves
+        whoever.check_hostname = False
+        whoever.verify_mode = ssl.CERT_NONE
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=5, context=whoever)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 APP_ID = "app"
 ROUTE = "route"
 ALL = 1_000
+SLEEPS_MAX = 3_000  # of one process: beyond, a call is being tried again for ever
 
 
 class World:
@@ -146,6 +147,7 @@ class Process:
         self.name = name
         self.told = Told()
         self._killed = False
+        self.sleeps = 0
         self.patience_left = ALL  # how many calls the workers get done while the poll thread waits for them
         self.between: deque[tuple[str, Callable[[], None]]] = deque()
         self.encoder = ManualWorker()
@@ -256,6 +258,10 @@ class Process:
                 raise Crash
 
     def _sleep(self, seconds: float) -> None:
+        self.sleeps += 1
+        if self.sleeps > SLEEPS_MAX:
+            self.crash()  # an exception would only look like one more failure of the store
+            raise Crash
         self.world.clock.advance(seconds + 1e-6)  # a clock that rounds a tiny rest away would never get there
         self._hook("sleep")
 
