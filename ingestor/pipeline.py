@@ -225,10 +225,10 @@ class Pipeline:
         route.pending |= again
 
     def _move_adrift(self, route: Route) -> None:
-        """Place partitions again whose position Kafka has lost, once all that was read before is in the table."""
+        """Place partitions again whose position Kafka has lost, once all that was read of them is in the table."""
         if not route.adrift:
             return
-        if not route.lane.idle:
+        if route.lane.holds(route.adrift):
             if not route.lane.landing:
                 route.lane.seal(FlushReason.ADRIFT)
             return

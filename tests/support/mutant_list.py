@@ -190,9 +190,7 @@ MUTANTS = (
         "",
         _LANE,
     ),
-    Mutant(
-        "gaps not recorded", "lane.py", "for tp in tps if tp in self._gaps)", "for tp in () if tp in self._gaps)", _LANE
-    ),
+    Mutant("gaps not recorded", "lane.py", "for gap in self._gaps.pop(tp, ()))", "for gap in ())", _LANE),
     Mutant(
         "draft kept after a fence",
         "lane.py",
@@ -301,7 +299,7 @@ MUTANTS = (
     Mutant(
         "a lost position throws away what was read",
         "pipeline.py",
-        "        if not route.lane.idle:\n",
+        "        if route.lane.holds(route.adrift):\n",
         "        if False:\n",
         _PIPELINE,
     ),
