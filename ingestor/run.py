@@ -29,7 +29,7 @@ ONCE_PATIENCE_SECONDS = 30.0
 _ONCE_IDLE_SECONDS = 10.0  # a group whose other members own every partition leaves us nothing to drain
 _ASK_AGAIN_SECONDS = 0.5
 _ASK_SECONDS = 2.0  # a signal is only seen between two questions
-# Far above what one poll brings: its messages all go again, and walking over them finds nothing but costs a fifth of the CPU.
+# Far above what one poll brings: its messages all go again, and walking over them would cost a fifth of the CPU.
 _GARBAGE_AFTER_OBJECTS = 200_000
 _STUCK_SECONDS = 30.0  # a loop that did not turn for so long is stuck, unless it lands what a rebalance takes away
 
