@@ -115,7 +115,8 @@ class Assembly:
         """Open every table and return the pipeline; give up on a store that does not answer if there is a limit."""
         settings = self._settings
         # What waits to be written exists up to three times at once: in Kafka's messages, as Arrow arrays, as pages.
-        budget = Budget(min(settings.memory // 8, (settings.memory - self._queue_bytes) // 4))
+        limit = min(settings.memory // 16, (settings.memory - self._queue_bytes) // 4)
+        budget = Budget(limit, holders=len(settings.routes))
         routes = self._open_routes(budget, patience_seconds)
         return Pipeline(
             routes,

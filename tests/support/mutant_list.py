@@ -373,6 +373,13 @@ MUTANTS = (
         (_unit("stager"), _MACHINE),
     ),
     Mutant(
+        "drafts gather more than memory has",
+        "parquet.py",
+        "min(ROW_GROUP_BYTES, self._budget.share)",
+        "ROW_GROUP_BYTES",
+        (_unit("stager"),),
+    ),
+    Mutant(
         "the file is committed before it is durable",
         "parquet.py",
         "        self._storage.settle(self._path)\n",
