@@ -28,17 +28,17 @@ ANY_REQUEST = [
     *(Fault(kind) for kind in (Kind.RESET_BEFORE, Kind.RESET_AFTER, Kind.TRUNCATE) for _ in range(6)),
     *(Fault(Kind.STATUS_BEFORE, status=status) for status in (429, 500, 502, 503, 503, 504)),
     *(Fault(Kind.STATUS_AFTER, status=status) for status in (500, 502, 503, 503, 504)),
-    *(Fault(Kind.DELAY, seconds=seconds) for seconds in (0.01, 0.02, 0.05, 0.6)),
+    *(Fault(Kind.DELAY, seconds=seconds) for seconds in (0.01, 0.02, 0.05, 0.4)),
     Fault(Kind.TRICKLE, seconds=0.1),
-    Fault(Kind.HANG_BEFORE, seconds=1),
-    Fault(Kind.HANG_AFTER, seconds=1),
-    Fault(Kind.HALF_OPEN, seconds=1),
+    Fault(Kind.HANG_BEFORE, seconds=0.6),
+    Fault(Kind.HANG_AFTER, seconds=0.6),
+    Fault(Kind.HALF_OPEN, seconds=0.6),
 ]
 CONDITIONAL = [Fault(kind, status=status) for kind in (Kind.STATUS_BEFORE, Kind.STATUS_AFTER) for status in (409, 412)]
 # Faults are short here, so patience is too.
 QUICK = {
-    "timeout": "500ms",
-    "connect_timeout": "500ms",
+    "timeout": "300ms",
+    "connect_timeout": "300ms",
     "max_retries": "5",
     "retry_timeout": "1s",
     "backoff_config.init_backoff": "10ms",
@@ -74,8 +74,8 @@ def test_random_faults_of_every_third_request_lose_and_double_nothing(
             table=any_store.url(bucket),
             storage_options=any_store.options(proxy.url, **QUICK),
             kafka={"session.timeout.ms": 3000, "partition.assignment.strategy": "cooperative-sticky"},
-            flush={"seconds": 0.2},
-            occ={"max_retries": 10_000, "base_seconds": 0.01, "max_seconds": 0.1},
+            flush={"seconds": 0.1},
+            occ={"max_retries": 10_000, "base_seconds": 0.05, "max_seconds": 0.4},
             retry={"max_retries": 3, "base_seconds": 0.01, "max_seconds": 0.2},
             breaker={"failures": 3, "open_seconds": 0.3, "successes": 1},
         )
@@ -101,7 +101,7 @@ def test_random_faults_of_every_third_request_lose_and_double_nothing(
 def kill_until(deployment: Deployment, commits: int, rng: random.Random) -> int:
     """Kill a member now and then and start it again, until the log has so many commits; return how many were killed."""
     kills = 0
-    kill_at = time.monotonic() + rng.uniform(8, 14)
+    kill_at = time.monotonic() + rng.uniform(12, 18)
 
     def done() -> bool:
         nonlocal kills, kill_at
@@ -110,7 +110,7 @@ def kill_until(deployment: Deployment, commits: int, rng: random.Random) -> int:
             member.kill()
             member.start()
             kills += 1
-            kill_at = time.monotonic() + rng.uniform(8, 14)
+            kill_at = time.monotonic() + rng.uniform(12, 18)
         landed = [info for info in deployment.log().infos if info.get("operation_kind") == "flush"]
         return len(landed) >= commits
 

@@ -92,6 +92,12 @@ class Ingestor:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int:
+        """The process's number."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def fell(self) -> bool:
         """Whether the process ended although nobody wanted it to."""
         return self._process is not None and not self.running and not self._may_end

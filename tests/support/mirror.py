@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from ingestor.probe import PROBE_FOLDER
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from tests.support.stores import Store
 
+_PAUSE_SECONDS = 0.5  # whoever waits asks again and again, and each time all is listed
 _CHANGES = "_last_checkpoint"  # all else in a table is written once
 
 
@@ -23,10 +25,14 @@ class Mirror:
         self._client = store.client()
         self._bucket = bucket
         self._folder = folder
+        self._again_at = 0.0
         self._prefix = f"{path}/"
 
     def fetch(self) -> None:
-        """Bring the copy up to date: a log entry only after what it names."""
+        """Bring the copy up to date, unless it was just now: a log entry only after what it names."""
+        if time.monotonic() < self._again_at:
+            return
+        self._again_at = time.monotonic() + _PAUSE_SECONDS
         keys = [key for key in self._store.objects(self._bucket, self._prefix) if PROBE_FOLDER not in key]
         for key in sorted(keys, key=lambda key: ("_delta_log" in key, key)):
             target = self._folder / key.removeprefix(self._prefix)
