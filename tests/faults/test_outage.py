@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration]
 MIB = 1 << 20
 PARTITIONS = 4
 PER_SECOND = 5_000
-VALUE_BYTES = 1_000
+MEMORY_MIB = 128
 OVERHEAD_MIB = 150  # of the interpreter and its libraries, beside the buffers that `memory` bounds
 QUICK = {"timeout": "2s", "connect_timeout": "1s", "retry_timeout": "2s"}
 
@@ -37,8 +37,9 @@ QUICK = {"timeout": "2s", "connect_timeout": "1s", "retry_timeout": "2s"}
 class Flood:
     """A producer that sends records at a steady rate while the `with` block runs."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, value_bytes: int) -> None:
         self.sent = 0
+        self._value_bytes = value_bytes
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
         self._topic = topic
         self._noise = np.random.default_rng(1).bytes(MIB)  # nothing that could be compressed
@@ -50,10 +51,9 @@ class Flood:
         while not self._ending.wait(0.02):
             due = int((time.monotonic() - started) * PER_SECOND) - self.sent
             for _ in range(due):
-                at = self.sent * 7919 % (MIB - VALUE_BYTES)
-                self._producer.produce(
-                    self._topic, self._noise[at : at + VALUE_BYTES], partition=self.sent % PARTITIONS
-                )
+                at = self.sent * 7919 % (MIB - self._value_bytes)
+                value = self._noise[at : at + self._value_bytes]
+                self._producer.produce(self._topic, value, partition=self.sent % PARTITIONS)
                 self.sent += 1
             self._producer.poll(0)
 
@@ -98,7 +98,7 @@ def test_an_outage_of_the_store_costs_neither_memory_nor_partitions(
 ) -> None:
     """10 s are longer than session and poll interval allow to be silent, and bring more than `memory` may hold."""
     breaker = {"failures": 2, "open_seconds": 1, "successes": 1}
-    endure(kafka, deploy, any_store, seconds=10, memory_mib=32, breaker=breaker, silent=False)
+    endure(kafka, deploy, any_store, seconds=10, value_bytes=4_000, breaker=breaker, silent=False)
 
 
 @pytest.mark.soak
@@ -111,7 +111,7 @@ def test_a_long_outage_of_the_store_costs_neither_memory_nor_partitions(
     silent: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     """90 s with the breaker as it comes."""
-    endure(kafka, deploy, any_store, seconds=90, memory_mib=128, breaker={}, silent=silent)
+    endure(kafka, deploy, any_store, seconds=90, value_bytes=1_000, breaker={}, silent=silent)
 
 
 def endure(
@@ -120,7 +120,7 @@ def endure(
     store: Store,
     *,
     seconds: float,
-    memory_mib: int,
+    value_bytes: int,
     breaker: Mapping[str, float],
     silent: bool,
 ) -> None:
@@ -133,7 +133,7 @@ def endure(
             table=store.url(bucket),
             storage_options=store.options(proxy.url, **QUICK),
             kafka={"session.timeout.ms": 6000, "max.poll.interval.ms": 6000},
-            memory=f"{memory_mib}MiB",
+            memory=f"{MEMORY_MIB}MiB",
             flush={"seconds": 1},
             retry={"max_retries": 1, "base_seconds": 0.1, "max_seconds": 0.5},
             breaker=breaker,
@@ -141,7 +141,7 @@ def endure(
         deployment.before_look = Mirror(store, bucket, deployment.table()).fetch
         ingestor = deployment.start()
         with Gauge(ingestor) as gauge:
-            with Flood(kafka.bootstrap, topic) as flood:
+            with Flood(kafka.bootstrap, topic, value_bytes) as flood:
                 deployment.wait_for_commits(3)
                 proxy.outage(seconds, silent=silent)
                 ingestor.wait_for("breaker", seconds_max=seconds)
@@ -151,10 +151,10 @@ def endure(
         lag = {each["lag"] for each in json.loads(deployment.command("offsets", "--json"))["partitions"]}
         ingestor.stop()
         assert ingestor.wait() == 0
-    print(f"{flood.sent} records, at most {gauge.highest_mib:.0f} MiB with memory of {memory_mib} MiB")  # noqa: T201
+    print(f"{flood.sent} records, at most {gauge.highest_mib:.0f} MiB with memory of {MEMORY_MIB} MiB")  # noqa: T201
     deployment.judge_committed([topic])
     assert flood.sent > seconds * PER_SECOND
-    assert gauge.highest_mib < memory_mib + OVERHEAD_MIB
+    assert gauge.highest_mib < MEMORY_MIB + OVERHEAD_MIB
     assert lag == {0}
     before_the_end = [event["event_kind"] for event in ingestor.events("rebalance")][:-1]
     assert before_the_end == ["assigned"]
