@@ -20,6 +20,7 @@ from prometheus_client.exposition import choose_encoder
 
 from ingestor import logs
 from ingestor.errors import ConfigError
+from ingestor.page import page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +57,7 @@ class Answer(NamedTuple):
     status: HTTPStatus
     content_type: str
     body: bytes
+    policy: str = "default-src 'none'"
 
 
 class HttpServer:
@@ -120,18 +122,18 @@ class _Pages:
 
     def answer(self, path: str, accept: str) -> Answer:
         """Return the answer to a GET; an error in it becomes a 500."""
-        page = self._by_path.get(path.rstrip("/") or "/")
-        if page is None:
+        answer = self._by_path.get(path.rstrip("/") or "/")
+        if answer is None:
             return _text(HTTPStatus.NOT_FOUND, "not found; / lists what is here")
         try:
-            return page(accept)
+            return answer(accept)
         except Exception as error:  # noqa: BLE001 - one question must not harm the process
             if self._throttle.allow(type(error).__name__) is not None:
                 logs.get().warning("http answer failed", path=path, exc_info=error)
             return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "failed; the log says why")
 
     def _index(self, _accept: str) -> Answer:
-        return _text(HTTPStatus.OK, "\n".join(["ingestor", *(path for path in self._by_path if path != "/")]))
+        return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page().body, page().policy)
 
     def _live(self, _accept: str) -> Answer:
         if self._state.live():
@@ -235,6 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", answer.policy)
+        self.send_header("Referrer-Policy", "no-referrer")
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD")
         self.end_headers()

@@ -7,13 +7,16 @@ Every method is called per batch, commit or rebalance, never per record. The nam
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ingestor.records import TopicPartition
 
@@ -21,6 +24,26 @@ _BREAKER_STATES = ("closed", "open", "half_open")
 _COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _AGE_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600, 6 * 3600, 24 * 3600)
 _PARTITION = ("route", "topic", "partition")
+_OUTCOMES = ("landed", "landed_unanswered", "conflict", "fenced", "failed")
+_KINDS = ("retriable", "permanent")
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What rises and falls, as it is at one moment: only of partitions that are ours."""
+
+    buffer_bytes: Mapping[str, int] = field(default_factory=dict)
+    partitions: Sequence[Level] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One partition's part of it; None for what is not known."""
+
+    route: str
+    tp: TopicPartition
+    committed: int | None
+    lag: int | None
 
 
 class Metrics:
@@ -46,16 +69,8 @@ class Metrics:
             _PARTITION,
             registry=registry,
         )
-        self._committed = Gauge(
-            "ingestor_committed_offset", "Offset of the last record landed.", _PARTITION, registry=registry
-        )
-        self._lag = Gauge(
-            "ingestor_lag_records",
-            "Offsets between the next one to land and the last stable one.",
-            _PARTITION,
-            registry=registry,
-        )
-        self._buffer = Gauge("ingestor_buffer_bytes", "Bytes of records held in memory.", ("route",), registry=registry)
+        self._levels = _Levels()
+        registry.register(self._levels)
         self._rebalances = Counter(
             "ingestor_rebalances_total", "Changes of the assignment.", ("event",), registry=registry
         )
@@ -112,16 +127,13 @@ class Metrics:
         *,
         rows: Mapping[TopicPartition, int],
         payload_bytes: int,
-        last: Mapping[TopicPartition, int],
         commit_seconds: float,
         write_seconds: float | None = None,
         age_seconds: float | None = None,
     ) -> None:
-        """Count a batch that is in the table; `last` is the offset of each partition's last row."""
+        """Count a batch that is in the table."""
         for tp, number in rows.items():
             self._records.labels(route, *tp).inc(number)
-        for tp, offset in last.items():
-            self.committed_offset(route, tp, offset)
         self._bytes.labels(route).inc(payload_bytes)
         self._commit_seconds.labels(route).observe(commit_seconds)
         if write_seconds is not None:
@@ -141,17 +153,18 @@ class Metrics:
         """Count offsets that were passed over because Kafka no longer has them."""
         self._lost.labels(route, *tp).inc(number)
 
-    def committed_offset(self, route: str, tp: TopicPartition, offset: int) -> None:
-        """Set the offset of a partition's last record in the table."""
-        self._committed.labels(route, *tp).set(offset)
+    def show_levels(self, levels: Callable[[], Levels]) -> None:
+        """Ask for the levels at every scrape: so no partition that went leaves a series behind."""
+        self._levels.ask = levels
 
-    def lag(self, route: str, tp: TopicPartition, number: int) -> None:
-        """Set how many offsets a partition is behind."""
-        self._lag.labels(route, *tp).set(number)
-
-    def buffer_bytes(self, route: str, number: int) -> None:
-        """Set how many bytes a route holds in memory."""
-        self._buffer.labels(route).set(number)
+    def known(self, route: str) -> None:
+        """Begin a route's counters at 0, so that their first step is seen as one."""
+        for outcome in _OUTCOMES:
+            self._commits.labels(route, outcome)
+        for kind in _KINDS:
+            self._failures.labels(route, kind)
+        self._bytes.labels(route)
+        self._duplicates.labels(route)
 
     def rebalance(self, event: str) -> None:
         """Count a change of the assignment: assigned, revoked or lost."""
@@ -169,20 +182,49 @@ class Metrics:
         """Count something that is tried again."""
         self._retries.labels(route, reason).inc()
 
+    def breaker_made(self, store: str) -> None:
+        """Show a store's breaker, which is closed at first."""
+        self._show_breaker(store, "closed")
+        self._transitions.labels(store)
+
     def breaker(self, store: str, state: str) -> None:
         """Set the state that a store's breaker has moved to."""
-        for known in _BREAKER_STATES:
-            self._breaker.labels(store, known).set(known == state)
+        self._show_breaker(store, state)
         self._transitions.labels(store).inc()
 
-    def forget(self, route: str, tps: Collection[TopicPartition]) -> None:
-        """Remove the levels of partitions that are no longer ours: their new owner shows them.
+    def _show_breaker(self, store: str, state: str) -> None:
+        for known in _BREAKER_STATES:
+            self._breaker.labels(store, known).set(known == state)
 
-        Counters stay: what happened here has happened, and a sum over them must not fall.
-        """
-        for tp in tps:
-            for gauge in (self._committed, self._lag):
-                gauge.remove(route, *tp)
+
+class _Levels(Collector):
+    """The gauges that are asked for instead of being kept.
+
+    What a partition did is counted for good (`ingestor_records_total`): a sum over counters must not fall. How it
+    stands is its new owner's to show.
+    """
+
+    def __init__(self) -> None:
+        self.ask: Callable[[], Levels] = Levels
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        levels = self.ask()
+        committed = GaugeMetricFamily(
+            "ingestor_committed_offset", "Offset of the last record landed.", labels=_PARTITION
+        )
+        lag = GaugeMetricFamily(
+            "ingestor_lag_records", "Offsets between the next one to land and the last stable one.", labels=_PARTITION
+        )
+        buffer = GaugeMetricFamily("ingestor_buffer_bytes", "Bytes of records held in memory.", labels=("route",))
+        for level in levels.partitions:
+            labels = (level.route, level.tp.topic, str(level.tp.partition))
+            if level.committed is not None:
+                committed.add_metric(labels, level.committed)
+            if level.lag is not None:
+                lag.add_metric(labels, level.lag)
+        for route, size in levels.buffer_bytes.items():
+            buffer.add_metric((route,), size)
+        return committed, lag, buffer
 
 
 def _versions() -> dict[str, str]:
