@@ -16,10 +16,9 @@ from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from prometheus_client.exposition import choose_encoder
-
 from ingestor import logs
 from ingestor.errors import ConfigError
+from ingestor.exposition import Exposition
 from ingestor.page import page
 
 if TYPE_CHECKING:
@@ -108,6 +107,7 @@ class _Pages:
     def __init__(self, state: State, registry: CollectorRegistry) -> None:
         self._state = state
         self._registry = registry
+        self._exposition = Exposition(registry)
         self._throttle = logs.Throttle(_REPEAT_SECONDS)
         self._by_path: dict[str, Callable[[str], Answer]] = {
             "/": self._index,
@@ -160,8 +160,8 @@ class _Pages:
         return _json(status, {"status": "UP" if up else "DOWN", "components": components})
 
     def _prometheus(self, accept: str) -> Answer:
-        encode, content_type = choose_encoder(accept)
-        return Answer(HTTPStatus.OK, content_type, encode(self._registry))
+        body, content_type = self._exposition.encode(accept)
+        return Answer(HTTPStatus.OK, content_type, body)
 
     def _metrics(self, _accept: str) -> Answer:
         """Show the samples of `/metrics` as JSON, by name."""

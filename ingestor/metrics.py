@@ -1,4 +1,4 @@
-"""What the ingestor counts, for Prometheus: the only importer of its client besides `http`.
+"""What the ingestor counts, for Prometheus: the only importer of its client besides `exposition`.
 
 Every method is called per batch, commit or rebalance, never per record. The names and labels are a contract (README,
 "Metrics"); dashboards and alerts depend on them.
@@ -15,15 +15,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from ingestor.exposition import LABELS, PartitionFamily
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from prometheus_client.core import Metric
 
     from ingestor.records import TopicPartition
 
 _BREAKER_STATES = ("closed", "open", "half_open")
 _COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _AGE_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600, 6 * 3600, 24 * 3600)
-_PARTITION = ("route", "topic", "partition")
 _OUTCOMES = ("landed", "landed_unanswered", "conflict", "fenced", "failed")
 _KINDS = ("retriable", "permanent")
 
@@ -52,7 +55,6 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody asked for
         self.registry = registry = CollectorRegistry()
-        self._records = Counter("ingestor_records_total", "Records landed.", _PARTITION, registry=registry)
         self._bytes = Counter("ingestor_payload_bytes_total", "Payload bytes landed.", ("route",), registry=registry)
         self._duplicates = Counter(
             "ingestor_duplicates_skipped_total",
@@ -66,11 +68,11 @@ class Metrics:
         self._lost = Counter(
             "ingestor_lost_offsets_total",
             "Offsets that Kafka no longer had and on_data_loss=skip passed over.",
-            _PARTITION,
+            LABELS,
             registry=registry,
         )
-        self._levels = _Levels()
-        registry.register(self._levels)
+        self._partitions = _Partitions()
+        registry.register(self._partitions)
         self._rebalances = Counter(
             "ingestor_rebalances_total", "Changes of the assignment.", ("event",), registry=registry
         )
@@ -133,7 +135,7 @@ class Metrics:
     ) -> None:
         """Count a batch that is in the table."""
         for tp, number in rows.items():
-            self._records.labels(route, *tp).inc(number)
+            self._partitions.records[route, tp] = self._partitions.records.get((route, tp), 0) + number
         self._bytes.labels(route).inc(payload_bytes)
         self._commit_seconds.labels(route).observe(commit_seconds)
         if write_seconds is not None:
@@ -155,7 +157,7 @@ class Metrics:
 
     def show_levels(self, levels: Callable[[], Levels]) -> None:
         """Ask for the levels at every scrape: so no partition that went leaves a series behind."""
-        self._levels.ask = levels
+        self._partitions.ask = levels
 
     def known(self, route: str) -> None:
         """Begin a route's counters at 0, so that their first step is seen as one."""
@@ -197,34 +199,41 @@ class Metrics:
             self._breaker.labels(store, known).set(known == state)
 
 
-class _Levels(Collector):
-    """The gauges that are asked for instead of being kept.
+class _Partitions(Collector):
+    """What there is of each partition: records counted for good, for a sum over counters must not fall; and levels.
 
-    What a partition did is counted for good (`ingestor_records_total`): a sum over counters must not fall. How it
-    stands is its new owner's to show.
+    How a partition stands is its owner's to show, so the levels are asked for instead of being kept.
     """
 
     def __init__(self) -> None:
+        self.records: dict[tuple[str, TopicPartition], int] = {}
         self.ask: Callable[[], Levels] = Levels
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         levels = self.ask()
-        committed = GaugeMetricFamily(
-            "ingestor_committed_offset", "Offset of the last record landed.", labels=_PARTITION
-        )
-        lag = GaugeMetricFamily(
-            "ingestor_lag_records", "Offsets between the next one to land and the last stable one.", labels=_PARTITION
-        )
+        records = [(route, tp, number) for (route, tp), number in list(self.records.items())]
+        committed = [(level.route, level.tp, level.committed) for level in levels.partitions]
+        lag = [(level.route, level.tp, level.lag) for level in levels.partitions]
         buffer = GaugeMetricFamily("ingestor_buffer_bytes", "Bytes of records held in memory.", labels=("route",))
-        for level in levels.partitions:
-            labels = (level.route, level.tp.topic, str(level.tp.partition))
-            if level.committed is not None:
-                committed.add_metric(labels, level.committed)
-            if level.lag is not None:
-                lag.add_metric(labels, level.lag)
         for route, size in levels.buffer_bytes.items():
             buffer.add_metric((route,), size)
-        return committed, lag, buffer
+        return (
+            PartitionFamily("ingestor_records", "Records landed.", "counter", records),
+            PartitionFamily(
+                "ingestor_committed_offset", "Offset of the last record landed.", "gauge", _known(committed)
+            ),
+            PartitionFamily(
+                "ingestor_lag_records",
+                "Offsets between the next one to land and the last stable one.",
+                "gauge",
+                _known(lag),
+            ),
+            buffer,
+        )
+
+
+def _known(rows: Iterable[tuple[str, TopicPartition, int | None]]) -> list[tuple[str, TopicPartition, int]]:
+    return [(route, tp, value) for route, tp, value in rows if value is not None]
 
 
 def _versions() -> dict[str, str]:

@@ -16,7 +16,6 @@ import sys
 from concurrent import futures
 from typing import TYPE_CHECKING
 
-from ingestor.breaker import BreakerState
 from ingestor.deadline import Deadline
 from ingestor.errors import DataLossError, IngestorError, Unavailable
 from ingestor.ledger import Gap
@@ -384,7 +383,9 @@ class Pipeline:
             elif route.blocked_since is None:
                 route.blocked_since = now
             slow = route.blocked_since is not None and now - route.blocked_since > _BLOCKED_SECONDS
-            open_ = route.breaker.state is BreakerState.OPEN  # half open it needs something to commit, or stays so
+            open_ = (
+                not route.breaker.answering
+            )  # half open after a good probe it needs something to commit, or stays so
             drained = self._budget.used < self._budget.limit // 2
             hold = slow or open_ or full or (route.paused and not drained)
             if hold != route.paused:

@@ -34,18 +34,16 @@ class _Snapshot:
     memory: tuple[int, int] = (0, 0)
 
     def lacking(self, name: str) -> dict[TopicPartition, int]:
-        """Return the next offset that a route's table lacks, by partition.
+        """Return the first offset that a route's table lacks, by partition.
 
         Where everything that was read is in the table, that is where reading goes on: behind the last record there may
-        be transaction markers and aborted records, which will never be in any table.
+        be transaction markers and aborted records, which will never be in any table. A partition that waits for its
+        place, or whose route was stopped, stands where it stood.
         """
-        view, committed = self.routes[name], self.committed.get(name, {})
-        if view.failure is not None:  # it reads no more, and what it lacks grows
-            return {tp: found.offset + 1 for tp, found in committed.items()}
-        return {
-            tp: committed[tp].offset + 1 if tp in view.in_hand and tp in committed else position
-            for tp, position in view.positions.items()
-        }
+        view = self.routes[name]
+        landed = {tp: found.lacks for tp, found in self.committed.get(name, {}).items()}
+        read = {tp: at for tp, at in view.positions.items() if tp not in view.in_hand or tp not in landed}
+        return landed | read
 
 
 class Status:

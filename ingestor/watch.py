@@ -29,9 +29,10 @@ _PASSES = "it is tried again by itself, and nothing is lost"
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How far a partition is in the table: its last record's offset, and that record's timestamp, -1 if unknown."""
+    """How far a partition is in the table: its last record, and the first offset that the table lacks."""
 
-    offset: int
+    offset: int | None
+    lacks: int
     timestamp_ms: int = -1
 
 
@@ -92,7 +93,7 @@ class Watch:
             )
             self.metrics.lost_offsets(route, gap.tp, gap.offsets)
         for tp, last in staged.last.items():
-            self._stands(route, tp, Committed(last, staged.last_ms.get(tp, -1)))
+            self._stands(route, tp, Committed(last, last + 1, staged.last_ms.get(tp, -1)))
         self.metrics.landed(
             route,
             rows=staged.counts,
@@ -134,9 +135,7 @@ class Watch:
         for tp, placement in placed.placements.items():
             if placement.gap is not None:
                 self._log.error("records lost", route=route, gap=str(placement.gap), on_data_loss="skip")
-            txn = placed.txns[tp]
-            if txn is not None:
-                self._stands(route, tp, Committed(txn))
+            self._stands(route, tp, Committed(placed.txns[tp], placement.position))
         positions = {str(tp): placement.position for tp, placement in list(placed.placements.items())[:20]}
         self._log.info("placed", route=route, count=len(placed.placements), positions=positions)
 
