@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from concurrent import futures
@@ -95,6 +96,7 @@ class Assembly:
         self._rng = system_rng()
         self._breakers: dict[str, Breaker] = {}
         self._last_failures: dict[str, str] = {}  # of each route, for who gives up waiting
+        self._breakers_lock = threading.Lock()  # tables are opened side by side, each on its own thread
         self.ending = Ending()
         self.broker = Broker(settings.kafka)
         self.router = Router(settings)
@@ -140,6 +142,7 @@ class Assembly:
         for name, future in opening.items():
             while not future.done():
                 futures.wait([future], timeout=_WAIT_STEP_SECONDS)
+                self._watch.moved()
                 if self.stopping:
                     raise Interrupted
                 if deadline is not None and self._clock() > deadline:
@@ -264,16 +267,18 @@ class Assembly:
         """Return the breaker of the store that a table lies in: one for all routes that share it."""
         store = route.table.partition("://")[0] + "://" + route.table.partition("://")[2].partition("/")[0]
         store = store if "://" in route.table else "local"
-        if store not in self._breakers:
-            settings = self._settings.breaker
-            self._breakers[store] = Breaker(
-                failures=settings.failures,
-                open_seconds=settings.open_seconds,
-                successes=settings.successes,
-                clock=self._clock,
-                on_change=lambda state: self._watch.breaker_changed(store, state),
-            )
-        return self._breakers[store]
+        with self._breakers_lock:
+            if store not in self._breakers:
+                settings = self._settings.breaker
+                self._watch.breaker_made(store)
+                self._breakers[store] = Breaker(
+                    failures=settings.failures,
+                    open_seconds=settings.open_seconds,
+                    successes=settings.successes,
+                    clock=self._clock,
+                    on_change=lambda state: self._watch.breaker_changed(store, state),
+                )
+            return self._breakers[store]
 
 
 class Interrupted(Exception):  # noqa: N818 - a person's wish, no failure

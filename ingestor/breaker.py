@@ -52,6 +52,11 @@ class Breaker:
         """Return the state as of the last call."""
         return self._state
 
+    @property
+    def answering(self) -> bool:
+        """Tell whether the store answered when it was last tried."""
+        return self._state is BreakerState.CLOSED or (self._state is BreakerState.HALF_OPEN and self._count > 0)
+
     def enter(self) -> float:
         """Return 0 if a call may go ahead now, else how many seconds to wait before asking again."""
         with self._lock:

@@ -7,7 +7,7 @@ need not be contiguous: transaction markers, aborted records and compaction leav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,10 +27,11 @@ _TIMESTAMP_TYPES = pa.array([None, "CreateTime", "LogAppendTime"], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a batch holds of one partition: `count` records, the last one at `last`."""
+    """What a batch holds of one partition: `count` records, the last one at `last` and of `last_ms`, -1 if unknown."""
 
     last: int
     count: int
+    last_ms: int = field(default=-1, compare=False)  # only ever shown to people
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,14 @@ def select(columns: Columns, positions: Mapping[TopicPartition, int], schema: Ra
             strangers += len(rows)
             continue
         offsets = columns.offsets[rows]
+        last_ms = int(columns.timestamps_ms[rows[-1]])
         fresh = _fresh(offsets, position)
         if fresh is not None:
             keep[rows] = fresh
             duplicates += int(len(rows) - np.count_nonzero(fresh))
             offsets = offsets[fresh]
         if len(offsets):
-            spans[tp] = Span(last=int(offsets[-1]), count=len(offsets))
+            spans[tp] = Span(int(offsets[-1]), len(offsets), last_ms)
     if not spans:
         return Selection(None, duplicates, strangers)
     kept = None if keep.all() else np.flatnonzero(keep)

@@ -16,10 +16,10 @@ from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from prometheus_client.exposition import choose_encoder
-
 from ingestor import logs
 from ingestor.errors import ConfigError
+from ingestor.exposition import Exposition
+from ingestor.page import page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +56,7 @@ class Answer(NamedTuple):
     status: HTTPStatus
     content_type: str
     body: bytes
+    policy: str = "default-src 'none'"
 
 
 class HttpServer:
@@ -106,6 +107,7 @@ class _Pages:
     def __init__(self, state: State, registry: CollectorRegistry) -> None:
         self._state = state
         self._registry = registry
+        self._exposition = Exposition(registry)
         self._throttle = logs.Throttle(_REPEAT_SECONDS)
         self._by_path: dict[str, Callable[[str], Answer]] = {
             "/": self._index,
@@ -120,18 +122,18 @@ class _Pages:
 
     def answer(self, path: str, accept: str) -> Answer:
         """Return the answer to a GET; an error in it becomes a 500."""
-        page = self._by_path.get(path.rstrip("/") or "/")
-        if page is None:
+        answer = self._by_path.get(path.rstrip("/") or "/")
+        if answer is None:
             return _text(HTTPStatus.NOT_FOUND, "not found; / lists what is here")
         try:
-            return page(accept)
+            return answer(accept)
         except Exception as error:  # noqa: BLE001 - one question must not harm the process
             if self._throttle.allow(type(error).__name__) is not None:
                 logs.get().warning("http answer failed", path=path, exc_info=error)
             return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "failed; the log says why")
 
     def _index(self, _accept: str) -> Answer:
-        return _text(HTTPStatus.OK, "\n".join(["ingestor", *(path for path in self._by_path if path != "/")]))
+        return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page().body, page().policy)
 
     def _live(self, _accept: str) -> Answer:
         if self._state.live():
@@ -158,8 +160,8 @@ class _Pages:
         return _json(status, {"status": "UP" if up else "DOWN", "components": components})
 
     def _prometheus(self, accept: str) -> Answer:
-        encode, content_type = choose_encoder(accept)
-        return Answer(HTTPStatus.OK, content_type, encode(self._registry))
+        body, content_type = self._exposition.encode(accept)
+        return Answer(HTTPStatus.OK, content_type, body)
 
     def _metrics(self, _accept: str) -> Answer:
         """Show the samples of `/metrics` as JSON, by name."""
@@ -235,6 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", answer.policy)
+        self.send_header("Referrer-Policy", "no-referrer")
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD")
         self.end_headers()

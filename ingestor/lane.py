@@ -117,6 +117,13 @@ class Lane:
         """Return the size of the open draft, as Kafka carried its records."""
         return 0 if self._draft is None else self._draft.stats.bytes
 
+    @property
+    def in_hand(self) -> frozenset[TopicPartition]:
+        """Return the partitions of which there are records that are not durable yet."""
+        draft = () if self._draft is None else self._draft.last.keys()
+        landing = () if self._landing is None else self._landing.partitions
+        return frozenset([*draft, *landing])
+
     def holds(self, tps: Collection[TopicPartition]) -> bool:
         """Tell whether there are records of these partitions that are not durable yet."""
         in_draft = self._draft is not None and not self._draft.last.keys().isdisjoint(tps)

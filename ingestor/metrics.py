@@ -1,4 +1,4 @@
-"""What the ingestor counts, for Prometheus: the only importer of its client besides `http`.
+"""What the ingestor counts, for Prometheus: the only importer of its client besides `exposition`.
 
 Every method is called per batch, commit or rebalance, never per record. The names and labels are a contract (README,
 "Metrics"); dashboards and alerts depend on them.
@@ -7,20 +7,46 @@ Every method is called per batch, commit or rebalance, never per record. The nam
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from ingestor.exposition import LABELS, PartitionFamily
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from prometheus_client.core import Metric
 
     from ingestor.records import TopicPartition
 
 _BREAKER_STATES = ("closed", "open", "half_open")
 _COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _AGE_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600, 6 * 3600, 24 * 3600)
-_PARTITION = ("route", "topic", "partition")
+_OUTCOMES = ("landed", "landed_unanswered", "conflict", "fenced", "failed")
+_KINDS = ("retriable", "permanent")
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What rises and falls, as it is at one moment: only of partitions that are ours."""
+
+    buffer_bytes: Mapping[str, int] = field(default_factory=dict)
+    partitions: Sequence[Level] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One partition's part of it; None for what is not known."""
+
+    route: str
+    tp: TopicPartition
+    committed: int | None
+    lag: int | None
 
 
 class Metrics:
@@ -29,7 +55,6 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody asked for
         self.registry = registry = CollectorRegistry()
-        self._records = Counter("ingestor_records_total", "Records landed.", _PARTITION, registry=registry)
         self._bytes = Counter("ingestor_payload_bytes_total", "Payload bytes landed.", ("route",), registry=registry)
         self._duplicates = Counter(
             "ingestor_duplicates_skipped_total",
@@ -43,19 +68,11 @@ class Metrics:
         self._lost = Counter(
             "ingestor_lost_offsets_total",
             "Offsets that Kafka no longer had and on_data_loss=skip passed over.",
-            _PARTITION,
+            LABELS,
             registry=registry,
         )
-        self._committed = Gauge(
-            "ingestor_committed_offset", "Offset of the last record landed.", _PARTITION, registry=registry
-        )
-        self._lag = Gauge(
-            "ingestor_lag_records",
-            "Offsets between the next one to land and the last stable one.",
-            _PARTITION,
-            registry=registry,
-        )
-        self._buffer = Gauge("ingestor_buffer_bytes", "Bytes of records held in memory.", ("route",), registry=registry)
+        self._partitions = _Partitions()
+        registry.register(self._partitions)
         self._rebalances = Counter(
             "ingestor_rebalances_total", "Changes of the assignment.", ("event",), registry=registry
         )
@@ -112,16 +129,13 @@ class Metrics:
         *,
         rows: Mapping[TopicPartition, int],
         payload_bytes: int,
-        last: Mapping[TopicPartition, int],
         commit_seconds: float,
         write_seconds: float | None = None,
         age_seconds: float | None = None,
     ) -> None:
-        """Count a batch that is in the table; `last` is the offset of each partition's last row."""
+        """Count a batch that is in the table."""
         for tp, number in rows.items():
-            self._records.labels(route, *tp).inc(number)
-        for tp, offset in last.items():
-            self.committed_offset(route, tp, offset)
+            self._partitions.records[route, tp] = self._partitions.records.get((route, tp), 0) + number
         self._bytes.labels(route).inc(payload_bytes)
         self._commit_seconds.labels(route).observe(commit_seconds)
         if write_seconds is not None:
@@ -141,17 +155,18 @@ class Metrics:
         """Count offsets that were passed over because Kafka no longer has them."""
         self._lost.labels(route, *tp).inc(number)
 
-    def committed_offset(self, route: str, tp: TopicPartition, offset: int) -> None:
-        """Set the offset of a partition's last record in the table."""
-        self._committed.labels(route, *tp).set(offset)
+    def show_levels(self, levels: Callable[[], Levels]) -> None:
+        """Ask for the levels at every scrape: so no partition that went leaves a series behind."""
+        self._partitions.ask = levels
 
-    def lag(self, route: str, tp: TopicPartition, number: int) -> None:
-        """Set how many offsets a partition is behind."""
-        self._lag.labels(route, *tp).set(number)
-
-    def buffer_bytes(self, route: str, number: int) -> None:
-        """Set how many bytes a route holds in memory."""
-        self._buffer.labels(route).set(number)
+    def known(self, route: str) -> None:
+        """Begin a route's counters at 0, so that their first step is seen as one."""
+        for outcome in _OUTCOMES:
+            self._commits.labels(route, outcome)
+        for kind in _KINDS:
+            self._failures.labels(route, kind)
+        self._bytes.labels(route)
+        self._duplicates.labels(route)
 
     def rebalance(self, event: str) -> None:
         """Count a change of the assignment: assigned, revoked or lost."""
@@ -169,20 +184,56 @@ class Metrics:
         """Count something that is tried again."""
         self._retries.labels(route, reason).inc()
 
+    def breaker_made(self, store: str) -> None:
+        """Show a store's breaker, which is closed at first."""
+        self._show_breaker(store, "closed")
+        self._transitions.labels(store)
+
     def breaker(self, store: str, state: str) -> None:
         """Set the state that a store's breaker has moved to."""
-        for known in _BREAKER_STATES:
-            self._breaker.labels(store, known).set(known == state)
+        self._show_breaker(store, state)
         self._transitions.labels(store).inc()
 
-    def forget(self, route: str, tps: Collection[TopicPartition]) -> None:
-        """Remove the levels of partitions that are no longer ours: their new owner shows them.
+    def _show_breaker(self, store: str, state: str) -> None:
+        for known in _BREAKER_STATES:
+            self._breaker.labels(store, known).set(known == state)
 
-        Counters stay: what happened here has happened, and a sum over them must not fall.
-        """
-        for tp in tps:
-            for gauge in (self._committed, self._lag):
-                gauge.remove(route, *tp)
+
+class _Partitions(Collector):
+    """What there is of each partition: records counted for good, for a sum over counters must not fall; and levels.
+
+    How a partition stands is its owner's to show, so the levels are asked for instead of being kept.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, TopicPartition], int] = {}
+        self.ask: Callable[[], Levels] = Levels
+
+    def collect(self) -> Iterable[Metric]:
+        levels = self.ask()
+        records = [(route, tp, number) for (route, tp), number in list(self.records.items())]
+        committed = [(level.route, level.tp, level.committed) for level in levels.partitions]
+        lag = [(level.route, level.tp, level.lag) for level in levels.partitions]
+        buffer = GaugeMetricFamily("ingestor_buffer_bytes", "Bytes of records held in memory.", labels=("route",))
+        for route, size in levels.buffer_bytes.items():
+            buffer.add_metric((route,), size)
+        return (
+            PartitionFamily("ingestor_records", "Records landed.", "counter", records),
+            PartitionFamily(
+                "ingestor_committed_offset", "Offset of the last record landed.", "gauge", _known(committed)
+            ),
+            PartitionFamily(
+                "ingestor_lag_records",
+                "Offsets between the next one to land and the last stable one.",
+                "gauge",
+                _known(lag),
+            ),
+            buffer,
+        )
+
+
+def _known(rows: Iterable[tuple[str, TopicPartition, int | None]]) -> list[tuple[str, TopicPartition, int]]:
+    return [(route, tp, value) for route, tp, value in rows if value is not None]
 
 
 def _versions() -> dict[str, str]:

@@ -16,7 +16,6 @@ import sys
 from concurrent import futures
 from typing import TYPE_CHECKING
 
-from ingestor.breaker import BreakerState
 from ingestor.deadline import Deadline
 from ingestor.errors import DataLossError, IngestorError, Unavailable
 from ingestor.ledger import Gap
@@ -140,16 +139,23 @@ class Pipeline:
         """Tell whether the group has given us an assignment, be it empty."""
         return self._joined
 
+    @property
+    def memory(self) -> tuple[int, int]:
+        """Return how many bytes of records are in memory now, and how many may be before polling pauses."""
+        return self._budget.used, self._budget.limit
+
     def view(self) -> dict[str, RouteView]:
         """Return how every route is, as values that do not change any more."""
         return {
             name: RouteView(
                 breaker=route.breaker.state,
+                answering=route.breaker.answering,
                 paused=route.paused,
                 pending=len(route.pending) + len(route.adrift),
                 positions={tp: max(at, self._ends.get(tp, 0)) for tp, at in route.lane.positions.items()},
+                in_hand=route.lane.in_hand,
                 draft_bytes=route.lane.draft_bytes,
-                failure=None if route.failure is None else str(route.failure),
+                failure=route.failure,
             )
             for name, route in self._routes.items()
         }
@@ -381,7 +387,9 @@ class Pipeline:
             elif route.blocked_since is None:
                 route.blocked_since = now
             slow = route.blocked_since is not None and now - route.blocked_since > _BLOCKED_SECONDS
-            open_ = route.breaker.state is not BreakerState.CLOSED
+            open_ = (
+                not route.breaker.answering
+            )  # half open after a good probe it needs something to commit, or stays so
             drained = self._budget.used < self._budget.limit // 2
             hold = slow or open_ or full or (route.paused and not drained)
             if hold != route.paused:

@@ -86,8 +86,10 @@ class RouteView:
     """How a route was at some moment, for whoever looks at the process from outside."""
 
     breaker: BreakerState
+    answering: bool  # whether the store answered when it was last tried
     paused: bool
     pending: int  # partitions that are ours but not read yet
     positions: Mapping[TopicPartition, int]
+    in_hand: frozenset[TopicPartition]  # with records that have been read and are not in the table yet
     draft_bytes: int
-    failure: str | None = None  # why it was given up
+    failure: IngestorError | None = None  # why it was given up

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ingestor import logs
@@ -52,12 +53,14 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     log = logs.get()
+    status, server = _serve(settings, assembly, watch)
     try:
         ends = _wait_for_topics(settings, assembly, watch, once=once)
         pipeline = assembly.pipeline(patience_seconds=ONCE_PATIENCE_SECONDS if once else None)
         if assembly.stopping:
             pipeline.stop()
-        server = _serve(settings, assembly, watch, pipeline)
+        if status is not None:
+            pipeline.on_step = partial(status.tick, pipeline)
         log.info("started", routes=len(settings.routes), once=once, http=None if server is None else server.url)
         _spare_the_collector()
         drained = _Drained(pipeline, ends, watch, show=progress) if once else None
@@ -81,23 +84,23 @@ def _spare_the_collector() -> None:
     gc.set_threshold(_GARBAGE_AFTER_OBJECTS, *gc.get_threshold()[1:])
 
 
-def _serve(settings: Settings, assembly: Assembly, watch: Watch, pipeline: Pipeline) -> HttpServer | None:
-    """Start the HTTP server, if there is to be one."""
+def _serve(settings: Settings, assembly: Assembly, watch: Watch) -> tuple[Status, HttpServer] | tuple[None, None]:
+    """Start the HTTP server, if there is to be one: before anything that may have to be waited for."""
     if settings.http is None:
-        return None
+        return None, None
     stuck_seconds = _STUCK_SECONDS + times(settings.kafka).revoke_seconds
-    status = Status(watch.metrics, assembly.broker, stuck_seconds=stuck_seconds, on_stuck=watch.waiting)
-    watch.status = status
-    pipeline.on_step = lambda: status.tick(pipeline)
+    status = Status(settings, watch, assembly.broker, stuck_seconds=stuck_seconds)
+    watch.moved = status.moved
     server = HttpServer(settings.http.host, settings.http.port, status, watch.metrics.registry)
     server.start()
-    return server
+    return status, server
 
 
 def _wait_for_topics(settings: Settings, assembly: Assembly, watch: Watch, *, once: bool) -> dict[TopicPartition, int]:
     """Wait until Kafka answers, with `once` also for every named topic; return the ends to drain to."""
     deadline = time.monotonic() + ONCE_PATIENCE_SECONDS
     while not assembly.stopping:
+        watch.moved()
         over = once and time.monotonic() > deadline
         try:
             existing = assembly.broker.topics(timeout=_ASK_SECONDS)

@@ -37,6 +37,7 @@ class Staged:
     counts: Mapping[TopicPartition, int] = field(default_factory=dict)
     payload_bytes: int = 0
     newest_ms: int = -1
+    last_ms: Mapping[TopicPartition, int] = field(default_factory=dict)  # the timestamp of each partition's last row
     write_seconds: float = 0.0  # spent on encoding and writing the files
 
 
@@ -58,6 +59,7 @@ class Draft:
         self.expected: dict[TopicPartition, int | None] = {}
         self.last: dict[TopicPartition, int] = {}
         self._counts: dict[TopicPartition, int] = {}
+        self._last_ms: dict[TopicPartition, int] = {}
         self._opened_at = opened_at
         self._ingest_date = ingest_date
         self._payload_bytes = 0
@@ -84,6 +86,7 @@ class Draft:
         for tp, span in batch.spans.items():
             self.expected.setdefault(tp, chain[tp])
             self.last[tp] = span.last
+            self._last_ms[tp] = span.last_ms
             self._counts[tp] = self._counts.get(tp, 0) + span.count
         self._payload_bytes += batch.payload_bytes
         self._newest_ms = max(self._newest_ms, batch.newest_ms)
@@ -93,6 +96,7 @@ class Draft:
     def seal(self) -> Future[Staged]:
         """Close the file once all batches are written; the future says what there is to commit."""
         expected, last, counts = dict(self.expected), dict(self.last), dict(self._counts)
+        last_ms = dict(self._last_ms)
 
         def close() -> Staged:
             file = self._writer.close()
@@ -104,6 +108,7 @@ class Draft:
                 counts=counts,
                 payload_bytes=self._payload_bytes,
                 newest_ms=self._newest_ms,
+                last_ms=last_ms,
                 write_seconds=self._writer.seconds,
             )
 

@@ -2,60 +2,89 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from ingestor.breaker import BreakerState
-from ingestor.errors import Unavailable
+from ingestor.failures import plain
+from ingestor.lag import Lag
+from ingestor.metrics import Level, Levels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from ingestor.broker import Watermarks
-    from ingestor.metrics import Metrics
     from ingestor.pipeline import Pipeline
     from ingestor.placement import Cluster
     from ingestor.records import TopicPartition
     from ingestor.route import RouteView
+    from ingestor.settings import Settings
+    from ingestor.watch import Committed, Watch
 
 _SNAPSHOT_SECONDS = 1.0
-_LAG_SECONDS = 10.0
-_COMMITS_SHOWN = 20
-_STUCK_TRANSACTION_SECONDS = 120.0  # brokers end a transaction after 60 s by default, 15 minutes at most
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """How everything was at one moment, in values that change no more."""
+
+    joined: bool = False
+    routes: Mapping[str, RouteView] = field(default_factory=dict)
+    committed: Mapping[str, Mapping[TopicPartition, Committed]] = field(default_factory=dict)
+    memory: tuple[int, int] = (0, 0)
+
+    def lacking(self, name: str) -> dict[TopicPartition, int]:
+        """Return the first offset that a route's table lacks, by partition.
+
+        Where everything that was read is in the table, that is where reading goes on: behind the last record there may
+        be transaction markers and aborted records, which will never be in any table. A partition that waits for its
+        place, or whose route was stopped, stands where it stood.
+        """
+        view = self.routes[name]
+        landed = {tp: found.lacks for tp, found in self.committed.get(name, {}).items()}
+        read = {tp: at for tp, at in view.positions.items() if tp not in view.in_hand or tp not in landed}
+        return landed | read
 
 
 class Status:
-    """Implements `http.State`. `tick` is for the thread that polls, everything else for any thread."""
+    """Implements `http.State`. `moved` and `tick` are for the thread that polls, everything else for any thread."""
 
-    def __init__(
-        self, metrics: Metrics, cluster: Cluster, *, stuck_seconds: float, on_stuck: Callable[[str], None]
-    ) -> None:
-        self._metrics = metrics
-        self._cluster = cluster
+    def __init__(self, settings: Settings, watch: Watch, cluster: Cluster, *, stuck_seconds: float) -> None:
+        self._settings = settings
+        self._watch = watch
         self._stuck_seconds = stuck_seconds
-        self._on_stuck = on_stuck
+        self._started_at = time.time()
         self._moved_at = time.monotonic()
         self._shown_at = 0.0
-        self._routes: Mapping[str, RouteView] = {}
-        self._joined = False
-        self._lag: Mapping[TopicPartition, int] = {}
-        self._held: dict[TopicPartition, tuple[int, float]] = {}  # partitions that an open transaction holds up
-        self._kafka_trouble: str | None = None
-        self.commits: deque[Mapping[str, Any]] = deque(maxlen=_COMMITS_SHOWN)
-        threading.Thread(target=self._follow_lag, name="lag", daemon=True).start()
+        self._snapshot: _Snapshot | None = None
+        self._lag = Lag(cluster, watch.recent, partitions=self._lacking, on_stuck=watch.waiting)
+        watch.metrics.show_levels(self._levels)
+        for name in settings.routes:
+            watch.metrics.known(name)
+
+    # --- written by the loop ----------------------------------------------------------------------------------------
+
+    def moved(self) -> None:
+        """Note that the start gets on, though it waits."""
+        self._moved_at = time.monotonic()
 
     def tick(self, pipeline: Pipeline) -> None:
         """Note that the loop moves, and now and then how its routes are."""
-        now = time.monotonic()
-        self._moved_at = now
-        if now - self._shown_at >= _SNAPSHOT_SECONDS:
-            self._shown_at = now
-            self._routes = pipeline.view()
-            self._joined = pipeline.joined
-            for name, route in self._routes.items():
-                self._metrics.buffer_bytes(name, route.draft_bytes)
+        now = self._moved_at = time.monotonic()
+        if now - self._shown_at < _SNAPSHOT_SECONDS:
+            return
+        self._shown_at = now
+        before = self._snapshot
+        self._snapshot = _Snapshot(
+            joined=pipeline.joined,
+            routes=pipeline.view(),
+            committed={name: dict(committed) for name, committed in self._watch.committed.items()},
+            memory=pipeline.memory,
+        )
+        if before is None or _read(before) != _read(self._snapshot):
+            self._lag.ask_soon()
+
+    # --- asked by the server ----------------------------------------------------------------------------------------
 
     def live(self) -> bool:
         """Tell whether the loop moves."""
@@ -63,82 +92,107 @@ class Status:
 
     def readiness(self) -> list[str]:
         """Return why the process is not ready; nothing if it is."""
-        reasons = [] if self._joined else ["no assignment from the consumer group yet"]
-        for name, route in self._routes.items():
-            if route.breaker is not BreakerState.CLOSED:
+        snapshot = self._snapshot
+        if snapshot is None:
+            return ["starting: waiting for Kafka and for every table to open"]
+        reasons = [] if snapshot.joined else ["no assignment from the consumer group yet"]
+        for name, route in snapshot.routes.items():
+            if not route.answering:
                 reasons.append(f"route {name}: breaker is {route.breaker.value}, the table's store does not answer")
             if route.failure is not None:
                 reasons.append(f"route {name} was stopped: {route.failure}")
-            if route.pending:
+            if route.pending and route.failure is None:
                 reasons.append(f"route {name}: {route.pending} partitions wait for the ledger to be read")
         return reasons
 
-    def status(self) -> Mapping[str, Any]:
-        """Return what `/api/status` shows."""
-        return {
-            "routes": {name: self._route(route) for name, route in self._routes.items()},
-            "commits": list(self.commits),
-            "ready": not self.readiness(),
-            "reasons": self.readiness(),
-        }
-
-    def _route(self, route: RouteView) -> dict[str, Any]:
-        return {
-            "state": "stopped" if route.failure else "paused" if route.paused else "running",
-            "failure": route.failure,
-            "breaker": route.breaker.value,
-            "pending": route.pending,
-            "buffer_bytes": route.draft_bytes,
-            "partitions": [
-                {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
-                    "position": position,
-                    "lag": self._lag.get(tp),
-                    "open_transaction_at": self._held.get(tp, (None,))[0],
-                }
-                for tp, position in sorted(route.positions.items())
-            ],
-        }
-
     def components(self) -> Mapping[str, str | None]:
         """Return what is wrong with each part; None if nothing is."""
-        routes = self._routes.items()
-        down = [name for name, route in routes if route.breaker is not BreakerState.CLOSED]
-        waiting = [name for name, route in routes if route.pending]
+        snapshot = self._snapshot
+        if snapshot is None:
+            return dict.fromkeys(("kafka", "storage"), "starting") | dict.fromkeys(("breaker", "dead_letters"))
+        routes = snapshot.routes.items()
+        down = [name for name, route in routes if not route.answering]
+        stopped = [f"route {name} was stopped: {route.failure}" for name, route in routes if route.failure is not None]
+        waiting = [name for name, route in routes if route.pending and route.failure is None]
+        silent = f"no answer for {', '.join(sorted({*down, *waiting}))}" if down or waiting else None
         return {
-            "kafka": self._kafka_trouble if self._joined else "no assignment from the consumer group yet",
-            "storage": f"no answer for {', '.join(sorted({*down, *waiting}))}" if down or waiting else None,
+            "kafka": self._lag.trouble if snapshot.joined else "no assignment from the consumer group yet",
+            "storage": "; ".join(stopped) or silent,
             "breaker": f"not closed for {', '.join(down)}" if down else None,
             "dead_letters": None,
         }
 
-    def _watch_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> None:
-        """Warn of a transaction that stays open: it hides everything behind it, and no lag shows it."""
-        now = time.monotonic()
-        held = {tp: found.stable for tp, found in marks.items() if found.stable < found.high}
-        self._held = {
-            tp: self._held[tp] if self._held.get(tp, (-1, 0))[0] == at else (at, now) for tp, at in held.items()
+    def status(self) -> Mapping[str, Any]:
+        """Return what `/api/status` shows."""
+        snapshot = self._snapshot or _Snapshot()
+        reasons = self.readiness()
+        used, limit = snapshot.memory
+        return {
+            "app_id": self._settings.app_id,
+            "version": version("ingestor"),
+            "now": time.time(),
+            "started_at": self._started_at,
+            "live": self.live(),
+            "ready": not reasons,
+            "reasons": reasons,
+            "memory": {"used_bytes": used, "limit_bytes": limit},
+            "routes": {name: self._route(snapshot, name) for name in self._settings.routes},
+            **self._watch.recent.shown(),
         }
-        for tp, (at, since) in self._held.items():
-            if now - since > _STUCK_TRANSACTION_SECONDS:
-                self._on_stuck(
-                    f"{tp}: a transaction is open at offset {at} since {now - since:.0f} s; what follows waits"
-                )
 
-    def _follow_lag(self) -> None:
-        """Ask Kafka for the ends now and then, so that the lag is right without traffic too."""
-        while True:
-            time.sleep(_LAG_SECONDS)
-            positions = {tp: (name, at) for name, r in self._routes.items() for tp, at in r.positions.items()}
-            try:
-                marks = self._cluster.watermarks(list(positions))
-            except Exception as error:  # noqa: BLE001 - what the lag costs must never be ingestion
-                self._kafka_trouble = str(error) if isinstance(error, Unavailable) else type(error).__name__
-                continue
-            self._kafka_trouble = None
-            self._watch_transactions(marks)
-            lag = {tp: max(0, marks[tp].stable - at) for tp, (_, at) in positions.items()}
-            for tp, (name, _) in positions.items():
-                self._metrics.lag(name, tp, lag[tp])
-            self._lag = lag
+    def _route(self, snapshot: _Snapshot, name: str) -> dict[str, Any]:
+        settings = self._settings.routes[name]
+        shown: dict[str, Any] = {"table": plain(settings.table), "topics": list(settings.topics)}
+        view = snapshot.routes.get(name)
+        if view is None:
+            return {**shown, "state": "starting", "partitions": []}
+        return {
+            **shown,
+            "state": "stopped" if view.failure else "paused" if view.paused else "running",
+            "failure": None if view.failure is None else str(view.failure),
+            "breaker": view.breaker.value,
+            "pending": view.pending,
+            "buffer_bytes": view.draft_bytes,
+            "flush_bytes": settings.flush.bytes,
+            "partitions": [
+                self._partition(snapshot, name, tp, at) for tp, at in sorted(snapshot.lacking(name).items())
+            ],
+        }
+
+    def _partition(self, snapshot: _Snapshot, name: str, tp: TopicPartition, lacks: int) -> dict[str, Any]:
+        committed = snapshot.committed.get(name, {}).get(tp)
+        ends = self._lag.ends
+        return {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "position": snapshot.routes[name].positions.get(tp),
+            "committed_offset": None if committed is None else committed.offset,
+            "record_at": None if committed is None or committed.timestamp_ms < 0 else committed.timestamp_ms / 1000,
+            "lag": _behind(ends.stable.get(tp), lacks),
+            "open_transaction_at": ends.held.get(tp),
+        }
+
+    def _lacking(self) -> dict[TopicPartition, int]:
+        snapshot = self._snapshot or _Snapshot()
+        return {tp: at for name in snapshot.routes for tp, at in snapshot.lacking(name).items()}
+
+    def _levels(self) -> Levels:
+        """Return what the metrics show of this moment."""
+        snapshot = self._snapshot or _Snapshot()
+        stable = self._lag.ends.stable
+        partitions = []
+        for name in snapshot.routes:
+            committed = snapshot.committed.get(name, {})
+            for tp, lacks in snapshot.lacking(name).items():
+                found = committed.get(tp)
+                offset = None if found is None else found.offset
+                partitions.append(Level(name, tp, offset, _behind(stable.get(tp), lacks)))
+        return Levels({name: view.draft_bytes for name, view in snapshot.routes.items()}, partitions)
+
+
+def _read(snapshot: _Snapshot) -> set[TopicPartition]:
+    return {tp for view in snapshot.routes.values() for tp in view.positions}
+
+
+def _behind(stable: int | None, lacks: int) -> int | None:
+    return None if stable is None else max(0, stable - lacks)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ingestor import logs
 from ingestor.committer import Outcome
-from ingestor.errors import IngestorError, Unavailable
+from ingestor.errors import IngestorError, RefusedError, Unavailable
+from ingestor.failures import plain
+from ingestor.recent import Recent
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from ingestor.breaker import BreakerState
     from ingestor.buffer import Selection
@@ -19,9 +22,18 @@ if TYPE_CHECKING:
     from ingestor.metrics import Metrics
     from ingestor.placement import Placed
     from ingestor.records import TopicPartition
-    from ingestor.status import Status
 
 _REPEAT_SECONDS = 10.0  # the same wait is told once in so long
+_PASSES = "it is tried again by itself, and nothing is lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How far a partition is in the table: its last record, and the first offset that the table lacks."""
+
+    offset: int | None
+    lacks: int
+    timestamp_ms: int = -1
 
 
 class Watch:
@@ -30,13 +42,18 @@ class Watch:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self.rows_landed = 0
-        self.status: Status | None = None
+        self.recent = Recent()
+        self.committed: dict[str, dict[TopicPartition, Committed]] = {}  # by route: of partitions that are ours
+        self.moved: Callable[[], None] = lambda: None  # called while the start waits for Kafka and tables
+        self._ours: set[TopicPartition] = set()
         self._log = logs.get()
         self._told: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def accepted(self, route: str, selection: Selection) -> None:
         """Count records that were taken in, and those that were there already."""
+        if selection.batch is not None:
+            self.recent.records_read(selection.batch.records.num_rows)
         if selection.duplicates:
             self.metrics.duplicates(route, selection.duplicates)
 
@@ -59,25 +76,28 @@ class Watch:
             answer="lost" if landed.outcome is Outcome.LANDED_UNANSWERED else "ok",
             commit_id=staged.commit_id,
         )
-        if self.status is not None:
-            self.status.commits.append(
-                {
-                    "route": route,
-                    "version": landed.version,
-                    "rows": rows,
-                    "seconds": round(landed.seconds, 3),
-                    "commit_id": staged.commit_id,
-                    "at": time.time(),
-                }
-            )
+        self.recent.committed(
+            route=route,
+            version=landed.version,
+            rows=rows,
+            seconds=round(landed.seconds, 3),
+            commit_id=staged.commit_id,
+        )
         for gap in flushed.gaps:
             self._log.error("records lost", route=route, gap=str(gap), offsets=gap.offsets)
+            self.recent.trouble(
+                f"records lost: {gap}",
+                "on_data_loss: skip passed over them; the commit's gaps name them for good",
+                level="error",
+                route=route,
+            )
             self.metrics.lost_offsets(route, gap.tp, gap.offsets)
+        for tp, last in staged.last.items():
+            self._stands(route, tp, Committed(last, last + 1, staged.last_ms.get(tp, -1)))
         self.metrics.landed(
             route,
             rows=staged.counts,
             payload_bytes=staged.payload_bytes,
-            last=staged.last,
             commit_seconds=landed.seconds,
             write_seconds=staged.write_seconds,
             age_seconds=age,
@@ -87,6 +107,7 @@ class Watch:
         """Tell that what was in hand was dropped and is read again."""
         event = "fenced" if progress.fenced else "file lost"
         why = progress.fenced or progress.unavailable
+        self.recent.trouble(f"{event}: {why}", "the partitions are read again from the table", route=route)
         self._log.warning(
             event, route=route, why=why, partitions=len(progress.to_place), next="read again from the table"
         )
@@ -95,19 +116,26 @@ class Watch:
         """Tell that partitions came or went."""
         self._log.info("rebalance", event_kind=event, count=len(tps), partitions=_shown(tps))
         self.metrics.rebalance(event)
+        if event == "assigned":
+            self._ours.update(tps)
 
     def gone(self, route: str, tps: Collection[TopicPartition]) -> None:
-        """Forget the series of partitions that are no longer ours."""
-        self.metrics.forget(route, tps)
+        """Forget how partitions stand that are no longer ours."""
+        self._ours.difference_update(tps)
+        for tp in tps:
+            self.committed.get(route, {}).pop(tp, None)
+
+    def _stands(self, route: str, tp: TopicPartition, committed: Committed) -> None:
+        """Note how far a partition is; a batch may land, and a place be found, after the partition has gone."""
+        if tp in self._ours:
+            self.committed.setdefault(route, {})[tp] = committed
 
     def placed(self, route: str, placed: Placed) -> None:
         """Tell where partitions go on."""
         for tp, placement in placed.placements.items():
             if placement.gap is not None:
                 self._log.error("records lost", route=route, gap=str(placement.gap), on_data_loss="skip")
-            txn = placed.txns[tp]
-            if txn is not None:
-                self.metrics.committed_offset(route, tp, txn)
+            self._stands(route, tp, Committed(placed.txns[tp], placement.position))
         positions = {str(tp): placement.position for tp, placement in list(placed.placements.items())[:20]}
         self._log.info("placed", route=route, count=len(placed.placements), positions=positions)
 
@@ -120,11 +148,15 @@ class Watch:
             if len(self._told) > 1000:  # noqa: PLR2004 - a bound, no meaning
                 self._told.clear()
             self._told[why] = now
+        self.recent.trouble(why, _PASSES)
         self._log.warning("waiting", why=why)
 
     def gave_up(self, route: str, error: IngestorError) -> None:
         """Tell that a route was stopped for good; the others go on."""
         self._log.error("route stopped", route=route, why=error.message, next=error.hint)
+        self.recent.trouble(f"route stopped: {error.message}", error.hint, level="error", route=route)
+        if not isinstance(error, RefusedError):  # those were counted where they came from
+            self.metrics.failure(route, "permanent")
 
     def held_back(self, route: str, *, paused: bool, why: str) -> None:
         """Tell that a route's consumption was paused or goes on."""
@@ -132,11 +164,13 @@ class Watch:
 
     def storage_failed(self, route: str, failure: IngestorError | Unavailable) -> None:
         """Tell that a storage call failed; it is tried again unless it is refused for good."""
-        permanent = isinstance(failure, IngestorError)
-        self.metrics.failure(route, "permanent" if permanent else "retriable")
-        if not permanent:
-            self.metrics.retry(route, "storage")
-            self.waiting(f"route {route}: {failure}")
+        if isinstance(failure, IngestorError):
+            self.metrics.failure(route, "permanent")
+            self.recent.trouble(failure.message, failure.hint, level="error", route=route)
+            return
+        self.metrics.failure(route, "retriable")
+        self.metrics.retry(route, "storage")
+        self.waiting(f"route {route}: {failure}")
 
     def committing(self, route: str, outcome: Outcome) -> None:
         """Count how tries to commit ended."""
@@ -150,8 +184,15 @@ class Watch:
 
     def checkpoint_failed(self, route: str, why: str) -> None:
         """Tell that the log has no new checkpoint: commits get slower until the next one succeeds."""
-        self._log.warning("checkpoint failed", route=route, why=" ".join(why.split())[:300])
+        why = plain(why)[:300]
+        self._log.warning("checkpoint failed", route=route, why=why)
+        hint = "the next one is tried by itself; commits get slower until then"
+        self.recent.trouble(f"checkpoint failed: {why}", hint, route=route)
         self.metrics.retry(route, "checkpoint")
+
+    def breaker_made(self, store: str) -> None:
+        """Tell that there is a breaker for a store."""
+        self.metrics.breaker_made(store)
 
     def breaker_changed(self, store: str, state: BreakerState) -> None:
         """Tell that a store is left alone, probed or back."""

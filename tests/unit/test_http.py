@@ -9,33 +9,12 @@ import pytest
 
 from ingestor.errors import ConfigError
 from ingestor.http import HttpServer
-from ingestor.metrics import Metrics
+from ingestor.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
+from tests.support.fakes.state import FakeState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-
-class FakeState:
-    """A process that says what it is told to say."""
-
-    def __init__(self) -> None:
-        self.is_live = True
-        self.reasons: list[str] = []
-        self.wrong: dict[str, str | None] = dict.fromkeys(("kafka", "storage", "breaker", "dead_letters"))
-        self.shown: Callable[[], Mapping[str, Any]] = lambda: {"routes": {"events": {"lag": 5}}}
-
-    def live(self) -> bool:
-        return self.is_live
-
-    def readiness(self) -> list[str]:
-        return self.reasons
-
-    def status(self) -> Mapping[str, Any]:
-        return self.shown()
-
-    def components(self) -> Mapping[str, str | None]:
-        return self.wrong
+    from collections.abc import Iterator, Mapping
 
 
 @pytest.fixture
@@ -111,7 +90,7 @@ def test_metrics_are_there_as_openmetrics_for_who_asks(server: HttpServer) -> No
 
 
 def test_metrics_are_there_as_json(server: HttpServer, metrics: Metrics) -> None:
-    metrics.lag("events", TopicPartition("a", 1), 7)
+    metrics.show_levels(lambda: Levels(partitions=[Level("events", TopicPartition("a", 1), None, 7)]))
 
     found = json.loads(ask(server, "/actuator/metrics")[1])
 
@@ -146,10 +125,12 @@ def test_health_is_down_with_the_reason_of_the_part_that_is(server: HttpServer, 
     assert found["components"]["kafka"] == {"status": "UP"}
 
 
-def test_the_root_lists_what_is_there(server: HttpServer) -> None:
+def test_the_root_is_a_page_that_links_to_all_that_is_there(server: HttpServer) -> None:
     response, body = ask(server, "/")
 
     assert response.status == 200
+    assert response.getheader("Content-Type") == "text/html; charset=utf-8"
+    assert "script-src 'sha256-" in (response.getheader("Content-Security-Policy") or "")
     for path in ("/livez", "/readyz", "/metrics", "/api/status", "/actuator/health"):
         assert path in body
 

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingestor.metrics import Metrics
+from ingestor.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
 
 ONE, TWO = TopicPartition("events", 1), TopicPartition("events", 2)
@@ -22,7 +22,6 @@ def used() -> Metrics:
         "r",
         rows={ONE: 5, TWO: 1},
         payload_bytes=100,
-        last={ONE: 41, TWO: 7},
         commit_seconds=0.2,
         write_seconds=0.1,
         age_seconds=3.0,
@@ -30,8 +29,7 @@ def used() -> Metrics:
     metrics.duplicates("r", 2)
     metrics.dead_letters("r", "events", 3)
     metrics.lost_offsets("r", ONE, 4)
-    metrics.lag("r", ONE, 9)
-    metrics.buffer_bytes("r", 1000)
+    metrics.show_levels(lambda: Levels({"r": 1000}, [Level("r", ONE, 41, 9), Level("r", TWO, 7, None)]))
     metrics.rebalance("assigned")
     metrics.commit("r", "landed")
     metrics.failure("r", "retriable")
@@ -92,9 +90,8 @@ def test_a_landed_batch_is_counted_per_partition() -> None:
 def test_what_is_not_known_of_a_batch_is_not_observed() -> None:
     metrics = Metrics()
 
-    metrics.landed("r", rows={}, payload_bytes=0, last={ONE: -1}, commit_seconds=0.2)
+    metrics.landed("r", rows={}, payload_bytes=0, commit_seconds=0.2)
 
-    assert value(metrics, "ingestor_committed_offset", **PARTITION_ONE) == -1
     assert value(metrics, "ingestor_record_age_seconds_count", route="r") is None
     assert value(metrics, "ingestor_storage_write_seconds_count", route="r") is None
 
@@ -102,7 +99,7 @@ def test_what_is_not_known_of_a_batch_is_not_observed() -> None:
 def test_a_record_from_the_future_is_no_younger_than_now() -> None:
     metrics = Metrics()
 
-    metrics.landed("r", rows={}, payload_bytes=0, last={}, commit_seconds=0, age_seconds=-5.0)
+    metrics.landed("r", rows={}, payload_bytes=0, commit_seconds=0, age_seconds=-5.0)
 
     assert value(metrics, "ingestor_record_age_seconds_sum", route="r") == 0
 
@@ -139,15 +136,29 @@ def test_a_breaker_is_in_one_state_at_a_time() -> None:
     assert value(metrics, "ingestor_breaker_transitions_total", store="s3://bucket") == 2
 
 
-def test_levels_of_partitions_that_went_are_forgotten_and_counters_stay() -> None:
+def test_levels_are_those_of_the_moment_and_counters_stay() -> None:
+    """A partition that went leaves no level behind; what it did stays counted."""
     metrics = used()
+    assert value(metrics, "ingestor_committed_offset", **PARTITION_ONE) == 41
 
-    metrics.forget("r", [ONE, TopicPartition("never", 0)])
+    metrics.show_levels(lambda: Levels({}, [Level("r", TWO, 8, 0)]))
 
     assert value(metrics, "ingestor_committed_offset", **PARTITION_ONE) is None
     assert value(metrics, "ingestor_lag_records", **PARTITION_ONE) is None
+    assert value(metrics, "ingestor_buffer_bytes", route="r") is None
     assert value(metrics, "ingestor_records_total", **PARTITION_ONE) == 5
-    assert value(metrics, "ingestor_committed_offset", **{**PARTITION_ONE, "partition": "2"}) == 7
+    assert value(metrics, "ingestor_committed_offset", **{**PARTITION_ONE, "partition": "2"}) == 8
+
+
+def test_the_first_failure_of_a_route_is_a_step() -> None:
+    """From 0, which is there from the start: a rate sees no series that begins at 1."""
+    metrics = Metrics()
+    metrics.known("r")
+    metrics.breaker_made("s3://bucket")
+    assert value(metrics, "ingestor_failures_total", route="r", kind="permanent") == 0
+    assert value(metrics, "ingestor_commits_total", route="r", outcome="fenced") == 0
+    assert value(metrics, "ingestor_breaker_state", store="s3://bucket", state="closed") == 1
+    assert value(metrics, "ingestor_breaker_transitions_total", store="s3://bucket") == 0
 
 
 def test_two_processes_in_one_do_not_share_series() -> None:

@@ -487,6 +487,26 @@ def test_an_open_breaker_pauses_and_nothing_is_dropped(one: World) -> None:
     assert landed(one) == {A0: FOUR, A1: FOUR}
 
 
+def test_a_half_open_breaker_lets_records_come(one: World) -> None:
+    """Only a commit can close it; held back until it is closed, a route would wait for itself for ever."""
+    process = one.process(limits=EVERY_TURN)
+    process.go(6)
+    process.breaker._successes_min = 3
+    process.breaker.failed()
+    process.breaker.failed()
+    process.go(1)
+    assert process.source.paused == {A0, A1}
+    one.clock.advance(21)
+    assert process.breaker.enter() == 0
+    process.breaker.succeeded()
+    assert process.pipeline.view()["route"].breaker is BreakerState.HALF_OPEN
+    assert process.pipeline.view()["route"].answering
+    one.kafka.produce(A0, [b"new"])
+    process.go(8)
+    assert landed(one)[A0] == [*FOUR, 4]
+    assert process.breaker.state is BreakerState.CLOSED
+
+
 def test_partitions_that_wait_for_their_place_are_not_resumed(both: World) -> None:
     """They stand at the end of their topic: reading on there would skip everything before."""
     process = both.process(limits=EVERY_TURN)
@@ -550,6 +570,9 @@ def test_a_view_shows_every_route(one: World) -> None:
     assert view.breaker is BreakerState.CLOSED
     assert (view.paused, view.pending, view.failure) == (False, 0, None)
     assert view.draft_bytes > 0
+    assert view.in_hand == {A0, A1}
+    assert view.answering
+    assert process.pipeline.memory[0] > 0
     assert process.pipeline.joined
 
 
