@@ -163,10 +163,24 @@ def read_entry(files: Files, version: int) -> Entry | None:
 
 
 def refuse_damage(files: Files) -> None:
-    """Refuse a log whose newest entry is damaged, and name it: for when a table can't be opened."""
+    """Refuse a log whose newest entry or checkpoint is damaged, and name it: for when a table can't be opened."""
     versions = [int(name[:20]) for name in files.list(LOG_DIR) if re.fullmatch(r"\d{20}\.json", name)]
-    if versions:
-        read_entry(files, max(versions))
+    if not versions:
+        return
+    read_entry(files, max(versions))
+    for _, paths in _checkpoints(files, max(versions)):
+        try:
+            _checkpoint_txns(files, paths)
+        except (pa.ArrowException, FileNotFoundError) as error:
+            msg = f"checkpoint {paths[0]} is damaged ({' '.join(str(error).split())[:100]})"
+            raise RefusedError(msg, hint=_CHECKPOINT_HINT) from error
+        return
+
+
+_CHECKPOINT_HINT = (
+    f"remove that file and {LOG_DIR}/_last_checkpoint, for the log's entries say the same, and start again; "
+    "if older entries were cleaned up and no older checkpoint is left, restore it from a backup"
+)
 
 
 def entries(files: Files, first: int, last: int) -> Iterator[Entry]:

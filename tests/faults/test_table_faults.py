@@ -56,8 +56,9 @@ def age_log(table: Path) -> None:
 def clean_up_log(table: Path) -> None:
     """Write a checkpoint and remove the entries before it, as any writer does now and then."""
     age_log(table)
+    oldest = min((table / "_delta_log").glob("*.json"))
     other(table, "table.create_checkpoint(); table.cleanup_metadata()")
-    assert not (table / "_delta_log" / f"{0:020d}.json").exists()
+    assert not oldest.exists()
 
 
 def spoil_checkpoint(table: Path) -> None:
@@ -70,47 +71,58 @@ def spoil_checkpoint(table: Path) -> None:
 def block_checkpoints(table: Path) -> None:
     """Let every checkpoint of the next versions fail: a folder is where its file should be."""
     newest = max(int(path.stem) for path in (table / "_delta_log").glob("*.json"))
-    for version in range(newest, newest + 70):
+    for version in range(newest, newest + 100):
         (table / "_delta_log" / f"{version:020d}.checkpoint.parquet").mkdir()
 
 
-GOES_ON: dict[str, Callable[[Path], None]] = {
-    "optimize": lambda table: other(
-        table,
-        "for _ in range(3):\n"
-        "    try:\n"
-        "        DeltaTable(sys.argv[1]).optimize.compact()\n"
-        "    except DeltaError as error:\n"
-        "        print(error)\n",
-    ),
-    "vacuum": lambda table: other(table, "table.vacuum(dry_run=False)"),
-    "checkpoint": lambda table: other(table, "table.create_checkpoint()"),
-    "log cleanup": clean_up_log,
-    "a checkpoint that is cut off": spoil_checkpoint,
-    "checkpoints that fail": block_checkpoints,
-    "delete of nothing": lambda table: other(table, "table.delete('stream_offset < 0')"),
-}
+OPTIMIZE = """\
+for _ in range(3):
+    try:
+        DeltaTable(sys.argv[1]).optimize.compact()
+    except DeltaError as error:
+        print(error)
+"""
 
 
-@pytest.mark.parametrize("work", GOES_ON.values(), ids=GOES_ON)
-def test_ingestion_goes_on_beside_the_work_of_others(
-    kafka: Cluster, deploy: Deploy, work: Callable[[Path], None]
-) -> None:
-    """Sixty commits more, so that the ingestor writes a checkpoint itself and opens the table anew; then a restart."""
+def test_ingestion_goes_on_beside_the_maintenance_of_others(kafka: Cluster, deploy: Deploy) -> None:
+    """Then for so many commits that it would write checkpoints itself, all of which fail; then after a restart."""
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     deployment = deploy(topic, flush={"seconds": 0.05})
     ingestor = deployment.start()
     with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS, per_second=400) as traffic:
-        deployment.wait_for_commits(5)
-        work(deployment.table())
-        deployment.wait_for_commits(60)
+        for program in (OPTIMIZE, "table.vacuum(dry_run=False)", "table.create_checkpoint()", "table.delete('false')"):
+            deployment.wait_for_commits(3)
+            other(deployment.table(), program)
+        block_checkpoints(deployment.table())
+        deployment.wait_for(lambda: ingestor.events("checkpoint failed"))
+        deployment.wait_for_commits(3)
     expected = deployment.expect([topic])
     ingestor.stop()
     assert ingestor.wait() == 0, ingestor.log_tail()
     deployment.judge(expected)
+    assert expected.keys() == traffic.committed
+    assert any("OPTIMIZE" in info.get("operation", "") for info in deployment.log().infos)
     topics.produce(kafka.bootstrap, topic, [b"later"])
     deployment.once()
     deployment.judge_committed([topic])
+
+
+def test_ingestion_goes_on_after_log_cleanup(kafka: Cluster, deploy: Deploy) -> None:
+    """A checkpoint knows what the entries said; also for a process that starts then."""
+    topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
+    deployment = deploy(topic, flush={"seconds": 0.1})
+    ingestor = deployment.start()
+    with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS) as traffic:
+        deployment.wait_for_commits(3)
+        clean_up_log(deployment.table())
+        deployment.wait_for_commits(3)
+        ingestor.stop()
+        assert ingestor.wait() == 0, ingestor.log_tail()
+        clean_up_log(deployment.table())
+        deployment.start()
+        deployment.wait_for_commits(3)
+    expected = deployment.expect([topic])
+    deployment.judge(expected)
     assert expected.keys() == traffic.committed
 
 
@@ -153,11 +165,12 @@ def leave_half_an_entry(table: Path) -> None:
 
 
 STOPS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "a property": (change_property, "delta.enableChangeDataFeed"),
+    "a property": (change_property, "has protocol 1/4"),
     "a column": (add_column, "extra"),
     "restore": (restore, "was restored to an older version"),
     "another table": (replace, "was replaced or its log cut off"),
-    "half an entry": (leave_half_an_entry, "is damaged"),
+    "half an entry": (leave_half_an_entry, "log entry _delta_log/"),
+    "half a checkpoint": (spoil_checkpoint, "checkpoint _delta_log/"),
 }
 
 
@@ -183,6 +196,13 @@ def judge_what_is_left(deployment: Deployment, topic: str, work: Callable[[Path]
     entries = sorted((deployment.table() / "_delta_log").glob("*.json"))
     if work is restore:
         assert '"RESTORE"' in entries[-1].read_text()  # nothing was committed on top of it
+        return
+    if work is spoil_checkpoint:
+        folder = deployment.table() / "_delta_log"
+        for path in (*folder.glob("*.checkpoint.parquet"), folder / "_last_checkpoint"):
+            path.unlink()
+        deployment.once()
+        deployment.judge_committed([topic])
         return
     if work is leave_half_an_entry:
         assert entries[-1].name in deployment.processes[0].last_line
