@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,16 +21,20 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from ingestor import damage
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from datetime import datetime
 
 _ID_TIMEOUT_SECONDS = 2.0
 _ID_PAUSE_SECONDS = 60.0  # after a broker that can't tell topic ids: leave it alone for so long
+
+_FIRST_ASK_SECONDS = 1.0
+_MOMENT = re.compile(r" \(after [^)]*\)")  # the same failure reads the same, whenever it comes
 
 _REFUSALS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user READ and DESCRIBE on the topic",
@@ -51,6 +56,16 @@ _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # sa
 _FENCED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED)
 
 
+# Of a handshake that fails librdkafka tells by the same codes whether it was refused or cut off; brokers that stop or
+# start cut off many. What a person has to mend names what was wrong.
+_CUT_OFF = re.compile(r"disconnected|timed out|connection reset|broken pipe|unexpected eof", re.IGNORECASE)
+
+
+def _passes(error: KafkaError) -> bool:
+    in_handshake = error.code() in (KafkaError._SSL, KafkaError._AUTHENTICATION)
+    return in_handshake and _CUT_OFF.search(error.str()) is not None
+
+
 def kafka_failure(error: KafkaError, *, doing: str) -> IngestorError | Unavailable:
     """Return what to make of a Kafka error: a refusal to stop on, or a reason to wait."""
     text = f"{doing}: {error.str()} ({error.name()})"
@@ -60,7 +75,7 @@ def kafka_failure(error: KafkaError, *, doing: str) -> IngestorError | Unavailab
             f"{doing}: another process uses the same group.instance.id ({error.name()})",
             hint="give each process its own kafka.group.instance.id",
         )
-    if error.code() in _REFUSALS:
+    if error.code() in _REFUSALS and not _passes(error):
         return RefusedError(text, hint=_REFUSALS[error.code()])
     if error.fatal() or error.code() == KafkaError._FATAL:  # the error callback tells of fatal errors by this code only
         return RefusedError(text, hint="this Kafka client can't go on; start the ingestor again")
@@ -74,6 +89,9 @@ def asking(doing: str) -> Any:  # noqa: ANN401 - a context manager's type says n
         yield
     except KafkaException as error:
         raise kafka_failure(error.args[0], doing=doing) from error
+    except TimeoutError as error:
+        msg = f"{doing}: no answer in time"
+        raise Unavailable(msg) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +107,11 @@ class Broker:
     """Asks the cluster. Thread-safe, as librdkafka's clients are."""
 
     def __init__(self, config: Mapping[str, str], *, timeout: float = 10.0) -> None:
-        client: dict[str, Any] = {**without_consumer_keys(config), "logger": logging.getLogger("ingestor.librdkafka")}
+        wanted = without_consumer_keys(config)
+        self._config = config
+        self._refusal: RefusedError | None = None
+        self._heard = ""  # what was wrong with the last connection that failed
+        client: dict[str, Any] = {**wanted, "logger": logging.getLogger("ingestor.librdkafka"), "error_cb": self._note}
         try:
             self._admin = AdminClient(client)
         except KafkaException as error:
@@ -97,11 +119,46 @@ class Broker:
         self._timeout = timeout
         self._ids_again_at = 0.0
 
+    def _note(self, error: KafkaError) -> None:
+        failure = kafka_failure(error, doing="reaching Kafka")
+        if isinstance(failure, RefusedError):
+            self._refusal = failure
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._heard = _MOMENT.sub("", error.str())
+
+    @contextlib.contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        """Turn Kafka's exceptions into ours. What is wrong it tells aside, while the question just times out."""
+        try:
+            with asking(doing):
+                yield
+        except Unavailable as error:
+            self._admin.poll(0)
+            refusal, self._refusal = self._refusal, None
+            heard = f"; {self._heard}" if self._heard else ""
+            raise refusal or Unavailable(f"{error}{heard}") from error.__cause__
+        self._admin.poll(0)
+        self._refusal, self._heard = None, ""
+
     def topics(self, *, timeout: float | None = None) -> dict[str, int]:
         """Return every topic that this user may see, and its number of partitions."""
-        with asking("asking Kafka for its topics"):
-            found = self._admin.list_topics(timeout=self._timeout if timeout is None else timeout).topics
+        found = self._list(self._timeout if timeout is None else timeout)
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+
+    def _list(self, timeout: float) -> Mapping[str, Any]:
+        """Ask in growing steps: whom Kafka does not let in hears of it between two questions, not at the end."""
+        deadline = time.monotonic() + timeout
+        step = _FIRST_ASK_SECONDS
+        while True:
+            left = deadline - time.monotonic()
+            last = step * 2 > left
+            try:
+                with self._asking("asking Kafka for its topics"):
+                    return self._admin.list_topics(timeout=left if last else step).topics
+            except Unavailable:
+                if last:
+                    raise
+            step *= 2
 
     def watermarks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """Return the watermarks of partitions; one request per broker and kind, however many partitions."""
@@ -123,7 +180,7 @@ class Broker:
         wanted = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp in tps}
         if not wanted:
             return {}
-        with asking("asking Kafka for offsets"):
+        with self._asking("asking Kafka for offsets"):
             futures: dict[KafkaTopicPartition, Future[Any]] = self._admin.list_offsets(
                 wanted, isolation_level=isolation, request_timeout=self._timeout
             )
@@ -146,6 +203,11 @@ class Broker:
                     self._ids_again_at = time.monotonic() + _ID_PAUSE_SECONDS
         return found
 
+    def first_readable(self, tp: TopicPartition, damaged: int, end: int) -> int:
+        """Return the first offset behind a damaged batch, at most `end`, from which the partition can be read."""
+        with self._asking("looking behind a damaged batch"):
+            return damage.first_readable(self._config, tp, damaged, end)
+
     def compacted(self, topic: str) -> bool:
         """Tell whether the topic's cleanup policy lets records vanish in the middle."""
         return "compact" in self.topic_setting(topic, "cleanup.policy")
@@ -153,7 +215,7 @@ class Broker:
     def topic_setting(self, topic: str, name: str) -> str:
         """Return one setting of a topic, whether it is the topic's own or the broker's default."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        with asking("asking Kafka for a topic's configuration"):
+        with self._asking("asking Kafka for a topic's configuration"):
             found = self._admin.describe_configs([resource], request_timeout=self._timeout)[resource].result(
                 self._timeout + 1
             )

@@ -49,7 +49,7 @@ class AddedFile:
     def rows(self) -> int | None:
         """Return the number of rows, where the statistics tell."""
         rows = self.stats.get("numRecords")
-        return rows if isinstance(rows, int) else None
+        return rows if type(rows) is int else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ def _entry(version: int, actions: list[dict[str, Any]]) -> Entry:
     for action in actions:
         for kind, body in action.items():
             if kind == "txn":
-                txns[body["appId"]] = body["version"]
+                txns[_text(body["appId"])] = _whole(body["version"])
             elif kind == "add":
                 adds.append(_added(body))
             elif kind == "remove":
-                removes.append(body["path"])
+                removes.append(_text(body["path"]))
             else:
-                one[kind] = body
+                one[kind] = _mapping(body)
     return Entry(
         version=version,
         commit_info=one.get("commitInfo", {}),
@@ -127,12 +127,33 @@ def _entry(version: int, actions: list[dict[str, Any]]) -> Entry:
 
 def _added(body: Mapping[str, Any]) -> AddedFile:
     return AddedFile(
-        path=body["path"],
-        size=body["size"],
-        partition_values=body.get("partitionValues") or {},
-        stats=json.loads(body.get("stats") or "{}"),
-        data_change=body.get("dataChange", True),
+        path=_text(body["path"]),
+        size=_whole(body["size"]),
+        partition_values=_mapping(body.get("partitionValues") or {}),
+        stats=_mapping(json.loads(body.get("stats") or "{}")),
+        data_change=body.get("dataChange", True) is not False,
     )
+
+
+# A damaged value is refused where it is read: later it would look like a bug, or like another position.
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text expected, found {type(value).__name__}")
+    return value
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"a whole number expected, found {type(value).__name__}")
+    return value
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - whatever JSON holds
+    if not isinstance(value, dict):
+        raise TypeError(f"an object expected, found {type(value).__name__}")
+    return value
 
 
 def read_entry(files: Files, version: int) -> Entry | None:
@@ -142,10 +163,24 @@ def read_entry(files: Files, version: int) -> Entry | None:
 
 
 def refuse_damage(files: Files) -> None:
-    """Refuse a log whose newest entry is damaged, and name it: for when a table can't be opened."""
+    """Refuse a log whose newest entry or checkpoint is damaged, and name it: for when a table can't be opened."""
     versions = [int(name[:20]) for name in files.list(LOG_DIR) if re.fullmatch(r"\d{20}\.json", name)]
-    if versions:
-        read_entry(files, max(versions))
+    if not versions:
+        return
+    read_entry(files, max(versions))
+    for _, paths in _checkpoints(files, max(versions)):
+        try:
+            _checkpoint_txns(files, paths)
+        except (pa.ArrowException, FileNotFoundError) as error:
+            msg = f"checkpoint {paths[0]} is damaged ({' '.join(str(error).split())[:100]})"
+            raise RefusedError(msg, hint=_CHECKPOINT_HINT) from error
+        return
+
+
+_CHECKPOINT_HINT = (
+    f"remove that file and {LOG_DIR}/_last_checkpoint, for the log's entries say the same, and start again; "
+    "if older entries were cleaned up and no older checkpoint is left, restore it from a backup"
+)
 
 
 def entries(files: Files, first: int, last: int) -> Iterator[Entry]:

@@ -88,7 +88,7 @@ class Lane:
         self.positions: dict[TopicPartition, int] = {}
         self.topic_ids: dict[str, str] = {}  # as they were when partitions were placed
         self._chain: dict[TopicPartition, int | None] = {}
-        self._gaps: dict[TopicPartition, list[Gap]] = {}
+        self._gaps: dict[TopicPartition, Gap] = {}
         self._draft: Draft | None = None
         self._landing: Landing | None = None
         self._schema = schema
@@ -139,11 +139,7 @@ class Lane:
         self.positions[tp] = position
         self._chain[tp] = txn
         if gap is not None:
-            self._gaps[tp] = [gap]
-
-    def lose(self, gap: Gap) -> None:
-        """Note offsets that could not be read; the next batch of the partition declares them."""
-        self._gaps.setdefault(gap.tp, []).append(gap)
+            self._gaps[tp] = gap
 
     def accept(self, columns: Columns) -> Selection:
         """Take in the records that are new; return what was made of them all."""
@@ -181,7 +177,7 @@ class Lane:
         if draft is None:
             return
         tps = frozenset(draft.last)
-        gaps = tuple(gap for tp in sorted(tps) for gap in self._gaps.pop(tp, ()))
+        gaps = tuple(self._gaps.pop(tp) for tp in sorted(tps) if tp in self._gaps)
         info = self._describe(tps, gaps)
         self._chain.update(draft.last)
         staged = draft.seal()

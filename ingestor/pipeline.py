@@ -198,8 +198,12 @@ class Pipeline:
         for tp in polled.lost_positions & self._assigned:
             route = self._routes[self._route_of(tp.topic)]
             if tp in route.lane.positions:
-                route.adrift.add(tp)
-                self._source.pause([tp])
+                self._set_adrift(route, tp)
+
+    def _set_adrift(self, route: Route, tp: TopicPartition) -> None:
+        """Read no more of a partition until all that was read is in the table; then it is placed again."""
+        route.adrift.add(tp)
+        self._source.pause([tp])
 
     def _lose(self, gap: Gap) -> None:
         """Deal with records that Kafka has but can't give: before anything read behind them is taken in."""
@@ -207,7 +211,8 @@ class Pipeline:
         if gap.tp not in route.lane.positions:
             return
         if route.placer.skip_lost:
-            route.lane.lose(gap)
+            route.damaged[gap.tp] = gap.first
+            self._set_adrift(route, gap.tp)
             return
         error = DataLossError(
             f"route {route.lane.name}: a batch of {gap.tp} at offset {gap.first} fails its checksum",
@@ -263,7 +268,8 @@ class Pipeline:
 
     def _ask(self, route: Route) -> None:
         tps = route.placing_tps = frozenset(route.pending)
-        route.placing = route.store.submit(lambda: route.placer.place(tps))
+        damaged = {tp: offset for tp, offset in route.damaged.items() if tp in tps}
+        route.placing = route.store.submit(lambda: route.placer.place(tps, damaged))
 
     def _answer(self, route: Route) -> Placed | None:
         if route.placing is None or not route.placing.done():
@@ -285,6 +291,7 @@ class Pipeline:
             if tp in route.pending and tp in wanted:
                 route.lane.place(tp, txn=placed.txns[tp], position=placement.position, gap=placement.gap)
                 starts[tp] = placement.fetch_from
+                route.damaged.pop(tp, None)
                 self._ends.pop(tp, None)
         route.pending.difference_update(starts)
         route.lane.topic_ids.update(placed.topic_ids)

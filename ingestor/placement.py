@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ingestor import ledger
 from ingestor.errors import ConfigError, DataLossError, Unavailable
-from ingestor.ledger import AppIds, Placement, txn_before
+from ingestor.ledger import AppIds, Gap, Placement, txn_before
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Cluster(Protocol):
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the topics' ids, as far as they are known."""
 
+    def first_readable(self, tp: TopicPartition, damaged: int, end: int) -> int:
+        """Return the first offset behind a damaged batch, at most `end`, from which the partition can be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -61,8 +64,11 @@ class Placer:
     cluster: Cluster
     skip_lost: bool  # on_data_loss: skip
 
-    def place(self, tps: Collection[TopicPartition]) -> Placed:
-        """Return where to go on in each partition; raise if that would lose or repeat records."""
+    def place(self, tps: Collection[TopicPartition], damaged: Mapping[TopicPartition, int] | None = None) -> Placed:
+        """Return where to go on in each partition; raise if that would lose or repeat records.
+
+        `damaged` tells for partitions at which offset a batch fails its checksum: they go on behind it.
+        """
         txns = self.committer.read(tps)
         fresh = [tp for tp, txn in txns.items() if txn is None]
         if fresh:
@@ -75,8 +81,17 @@ class Placer:
             )
             for tp in tps
         }
+        for tp, offset in (damaged or {}).items():
+            placements[tp] = self._behind(tp, placements[tp], offset, marks[tp].high)
         self._refuse_loss(placements)
         return Placed(txns, placements, ids)
+
+    def _behind(self, tp: TopicPartition, placement: Placement, damaged: int, end: int) -> Placement:
+        """Pass over a damaged batch, if it is what would be read next."""
+        if placement.gap is not None or placement.position < damaged or placement.position >= end:
+            return placement
+        position = self.cluster.first_readable(tp, placement.position, end)
+        return Placement(position, position, Gap(tp, placement.position, position - 1, "corrupt"))
 
     def _recreated(self, tp: TopicPartition, now: str | None) -> bool:
         before = self.committer.origin(tp)

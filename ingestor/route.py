@@ -68,6 +68,7 @@ class Route:
     breaker: Breaker
     pending: set[TopicPartition] = field(default_factory=set)
     adrift: set[TopicPartition] = field(default_factory=set)
+    damaged: dict[TopicPartition, int] = field(default_factory=dict)  # where a batch fails its checksum
     placing: Future[Placed] | None = None
     placing_tps: frozenset[TopicPartition] = frozenset()
     place_at: float = 0.0
@@ -79,6 +80,8 @@ class Route:
         """Take partitions out of every state but reading."""
         self.pending.difference_update(tps)
         self.adrift.difference_update(tps)
+        for tp in tps:
+            self.damaged.pop(tp, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,15 @@ class DeadLetterSettings(Section):
         return self.topic.replace("{topic}", topic)
 
 
+class Hidden(dict[str, str]):
+    """Options of which some are secret, and nobody knows which: shown by their names only."""
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{name!r}: …' for name in self)}}}"
+
+    __str__ = __repr__
+
+
 class Settings(Section):
     """The whole configuration. What kafka and storage_options hold is never shown."""
 
@@ -100,6 +109,11 @@ class Settings(Section):
         if isinstance(value, dict):
             return {key: settings_options.option_text(item) for key, item in value.items()}
         return {} if value is None else value
+
+    @field_validator("kafka", "storage_options")
+    @classmethod
+    def _hidden(cls, options: dict[str, str]) -> Hidden:
+        return Hidden(options)
 
     @field_validator("parse", mode="before")
     @classmethod

@@ -120,6 +120,7 @@ class KafkaSource:
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._placed_in_poll: dict[TopicPartition, int] = {}
+        self._corrupt: dict[TopicPartition, int] = {}  # where a batch failed its checksum, until placed again
         self._routes: dict[str, str] = {}
         wanted: dict[str, Any] = {**_BETTER, **fetching(queue_bytes), **config, **OURS}
         wanted["error_cb"] = self._errors.append
@@ -145,6 +146,7 @@ class KafkaSource:
         self._assigned.update(tps)
         self._paused = (self._paused - set(tps)) | waiting
         self._placed_in_poll.update(starts)
+        self._forget_corrupt(starts)
         given = [KafkaTopicPartition(*tp, starts.get(tp, OFFSET_END)) for tp in tps]
         if self._eager:
             self._consumer.assign(given)
@@ -161,6 +163,7 @@ class KafkaSource:
         known = self._assigned & gone
         self._assigned -= gone
         self._paused -= gone
+        self._forget_corrupt(gone)
         for tp in gone:
             self._placed_in_poll.pop(tp, None)
         if self._eager:
@@ -176,6 +179,8 @@ class KafkaSource:
         polled = Polled()
         if any(map(Message.error, messages)):
             messages = self._sort_out(messages, polled)
+        if self._corrupt:
+            messages = self._stop_at_corrupt(messages, polled)
         while self._errors:
             _note(self._errors.pop(), polled)
         if self._placed_in_poll:
@@ -197,10 +202,29 @@ class KafkaSource:
             elif error.code() in _POSITION_LOST:
                 polled.lost_positions.add(tp)
             elif error.code() == KafkaError._BAD_MSG:
-                polled.corrupt.setdefault(tp, message.offset() or 0)
+                polled.corrupt[tp] = self._corrupt.setdefault(tp, message.offset() or 0)
             else:
                 _note(error, polled)
         return [message for message in messages if message.error() is None]
+
+    def _stop_at_corrupt(self, messages: list[Message], polled: Polled) -> list[Message]:
+        """Give nothing of a partition from a corrupt batch on: whoever took it would pass over what is lost.
+
+        What librdkafka makes of the bytes behind such a batch can also be nonsense, such as another position.
+        """
+        for tp in self._corrupt:
+            polled.ends.pop(tp, None)
+            polled.lost_positions.discard(tp)
+        stops = self._corrupt
+        return [
+            m
+            for m in messages
+            if (at := stops.get(TopicPartition(m.topic() or "", m.partition() or 0))) is None or (m.offset() or 0) < at
+        ]
+
+    def _forget_corrupt(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            self._corrupt.pop(tp, None)
 
     def _discard_ambiguous(self, messages: list[Message], polled: Polled) -> list[Message]:
         placed = {tp: offset for tp, offset in self._placed_in_poll.items() if tp in self._assigned}
@@ -225,6 +249,7 @@ class KafkaSource:
 
     def _assign_again(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
         self._paused.difference_update(moved)
+        self._forget_corrupt(moved)
         again = [KafkaTopicPartition(*tp, offset) for tp, offset in moved.items()]
         with asking("placing partitions"):
             if self._eager:

@@ -118,7 +118,11 @@ class RawTable:
         if self._handle.version() - self._opened_at >= CHECKPOINT_EVERY:
             self._reopen()  # a handle that is only ever updated grows for ever
         else:
-            self._handle.update_incremental()
+            try:
+                self._handle.update_incremental()
+            except DeltaError:
+                deltalog.refuse_damage(self.storage)
+                raise
         newest = self._handle.version()
         if newest < max(self._seen, self._landed):
             raise self._replaced(f"its newest version is {newest}, it was {max(self._seen, self._landed)}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support import topics
 from tests.support.command import ingestor
+from tests.support.faultproxy import Fault, FaultProxy, Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,8 +21,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.faults, pytest.mark.integration]
 
 
-def _config(folder: Path, kafka: Cluster, topic: str, url: str, store: Store) -> Path:
-    options = "\n".join(f'  {key}: "{value}"' for key, value in store.storage_options.items())
+def _config(folder: Path, kafka: Cluster, topic: str, url: str, storage_options: dict[str, str]) -> Path:
+    options = "\n".join(f'  {key}: "{value}"' for key, value in storage_options.items())
     path = folder / "config.yaml"
     path.write_text(
         f"""\
@@ -39,7 +42,7 @@ def test_records_land_in_an_s3_table_and_the_audit_agrees(kafka: Cluster, moto: 
     """Twice, so that the second run starts from what the first left."""
     topic = topics.create(kafka.bootstrap, partitions=3)
     url = moto.url(moto.make_bucket())
-    config = _config(tmp_path, kafka, topic, url, moto)
+    config = _config(tmp_path, kafka, topic, url, moto.storage_options)
     for _ in range(2):
         topics.produce(kafka.bootstrap, topic, [b"%d" % number for number in range(500)])
         done = ingestor("run", config, "--once")
@@ -53,8 +56,24 @@ def test_a_store_that_ignores_the_condition_is_refused(kafka: Cluster, careless:
     """Before anything is written that could be overwritten."""
     topic = topics.create(kafka.bootstrap)
     bucket = careless.make_bucket()
-    config = _config(tmp_path, kafka, topic, careless.url(bucket), careless)
+    config = _config(tmp_path, kafka, topic, careless.url(bucket), careless.storage_options)
     refused = ingestor("run", config, "--once")
     assert refused.code == 4
     assert "no conditional PUT" in refused.last_line
     assert not [key for key in careless.objects(bucket) if "_ingestor_probe" not in key]
+
+
+def test_once_says_why_the_store_does_not_answer(kafka: Cluster, moto: Store, tmp_path: Path) -> None:
+    """Whoever reads the last line only must not have to look further."""
+    topic = topics.create(kafka.bootstrap)
+    with FaultProxy(moto.port) as proxy:
+        proxy.on("*", "", Fault(Kind.STATUS_BEFORE, status=503), times=None)
+        options = moto.options(proxy.url, max_retries="1", retry_timeout="1s")
+        config = _config(tmp_path, kafka, topic, "s3://bucket/table", options)
+        code = "from ingestor import cli, run; run.ONCE_PATIENCE_SECONDS = 3; cli.main()"
+        command = [sys.executable, "-c", code, "run", str(config), "--once"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    last_line = done.stderr.splitlines()[-1]
+    assert done.returncode == 4
+    assert "table s3://bucket/table does not answer" in last_line
+    assert "503" in last_line

@@ -210,26 +210,6 @@ def test_a_commit_tells_its_route_its_topic_ids_and_its_gaps(desk: Desk) -> None
     assert second["gaps"] == []
 
 
-def test_a_gap_that_was_found_while_reading_is_declared(desk: Desk) -> None:
-    """With the partition's next batch."""
-    desk.place(A0, txn=2)
-    desk.lane.lose(Gap(A0, 3, 3, "corrupt"))
-    desk.accept((A0, 4))
-    desk.lane.seal(FlushReason.ROWS)
-    desk.work()
-    assert [gap["reason"] for gap in desk.infos[0]["gaps"]] == ["corrupt"]
-
-
-def test_two_gaps_of_a_partition_are_both_declared(desk: Desk) -> None:
-    """One must not hide the other."""
-    desk.lane.place(A0, txn=2, position=7, gap=Gap(A0, 3, 6, "retention"))
-    desk.lane.lose(Gap(A0, 8, 8, "corrupt"))
-    desk.accept((A0, 9))
-    desk.lane.seal(FlushReason.ROWS)
-    desk.work()
-    assert [(gap["first"], gap["last"]) for gap in desk.infos[0]["gaps"]] == [(3, 6), (8, 8)]
-
-
 def test_a_fence_drops_everything_in_hand(desk: Desk) -> None:
     """The draft that was built on it too; all partitions have to be placed again."""
     desk.place(A0, A1)

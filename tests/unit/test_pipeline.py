@@ -303,12 +303,12 @@ def test_a_place_that_waits_for_others_is_asked_for_again(one: World, monkeypatc
     place = type(process.route.placer).place
     asked: list[float] = []
 
-    def place_later(self: Any, tps: Any) -> Any:
+    def place_later(self: Any, tps: Any, damaged: Any) -> Any:
         asked.append(one.clock())
         if len(asked) == 1:
             msg = "another member has just begun"
             raise Unavailable(msg)
-        return place(self, tps)
+        return place(self, tps, damaged)
 
     monkeypatch.setattr(type(process.route.placer), "place", place_later)
     process.step()

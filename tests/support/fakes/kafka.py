@@ -151,6 +151,11 @@ class FakeKafka:
             for tp in tps
         }
 
+    def first_readable(self, tp: TopicPartition, damaged: int, end: int) -> int:
+        """Return the first offset behind a damaged batch: here each is of one record."""
+        assert damaged < end <= self.partitions[tp].high
+        return damaged + 1
+
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the topics' ids."""
         return {topic: self._ids[topic] for topic in topics if topic in self._ids}

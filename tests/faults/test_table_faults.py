@@ -1,0 +1,213 @@
+"""Others work on the table while an ingestor writes to it: it goes on, or stops and says why.
+
+Never is a row there twice, and never is there a hole. What others do they do from a process of their own, with
+delta-rs, as a person or a nightly job would.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import topics
+from tests.support.ingestors import eventually
+from tests.support.traffic import Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.ingestors import Deploy, Deployment
+    from tests.support.kafka import Cluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+PARTITIONS = 3
+_PRELUDE = """\
+import sys
+from datetime import timedelta
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.schema import PrimitiveType
+table = DeltaTable(sys.argv[1])
+"""
+
+
+def other(table: Path, program: str) -> None:
+    """Run a few lines on the table in another process."""
+    command = [sys.executable, "-c", _PRELUDE + program, str(table)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def age_log(table: Path) -> None:
+    """Let every log entry be older than what log retention keeps."""
+    long_ago = time.time() - 60 * 86_400
+    for path in (table / "_delta_log").glob("*.json"):
+        os.utime(path, (long_ago, long_ago))
+
+
+def clean_up_log(table: Path) -> None:
+    """Write a checkpoint and remove the entries before it, as any writer does now and then."""
+    age_log(table)
+    other(table, "table.create_checkpoint(); table.cleanup_metadata()")
+    assert not (table / "_delta_log" / f"{0:020d}.json").exists()
+
+
+def spoil_checkpoint(table: Path) -> None:
+    """Write a checkpoint of which a power cut leaves the beginning."""
+    other(table, "table.create_checkpoint()")
+    newest = max((table / "_delta_log").glob("*.checkpoint.parquet"))
+    os.truncate(newest, newest.stat().st_size // 2)
+
+
+def block_checkpoints(table: Path) -> None:
+    """Let every checkpoint of the next versions fail: a folder is where its file should be."""
+    newest = max(int(path.stem) for path in (table / "_delta_log").glob("*.json"))
+    for version in range(newest, newest + 100):
+        (table / "_delta_log" / f"{version:020d}.checkpoint.parquet").mkdir()
+
+
+OPTIMIZE = """\
+for _ in range(3):
+    try:
+        DeltaTable(sys.argv[1]).optimize.compact()
+    except DeltaError as error:
+        print(error)
+"""
+
+
+def test_ingestion_goes_on_beside_the_maintenance_of_others(kafka: Cluster, deploy: Deploy) -> None:
+    """Then for so many commits that it would write checkpoints itself, all of which fail; then after a restart."""
+    topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
+    deployment = deploy(topic, flush={"seconds": 0.05})
+    ingestor = deployment.start()
+    with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS, per_second=400) as traffic:
+        for program in (OPTIMIZE, "table.vacuum(dry_run=False)", "table.create_checkpoint()", "table.delete('false')"):
+            deployment.wait_for_commits(3)
+            other(deployment.table(), program)
+        block_checkpoints(deployment.table())
+        deployment.wait_for(lambda: ingestor.events("checkpoint failed"))
+        deployment.wait_for_commits(3)
+    expected = deployment.expect([topic])
+    ingestor.stop()
+    assert ingestor.wait() == 0, ingestor.log_tail()
+    deployment.judge(expected)
+    assert expected.keys() == traffic.committed
+    assert any("OPTIMIZE" in info.get("operation", "") for info in deployment.log().infos)
+    topics.produce(kafka.bootstrap, topic, [b"later"])
+    deployment.once()
+    deployment.judge_committed([topic])
+
+
+def test_ingestion_goes_on_after_log_cleanup(kafka: Cluster, deploy: Deploy) -> None:
+    """A checkpoint knows what the entries said; also for a process that starts then."""
+    topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
+    deployment = deploy(topic, flush={"seconds": 0.1})
+    ingestor = deployment.start()
+    with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS) as traffic:
+        deployment.wait_for_commits(3)
+        clean_up_log(deployment.table())
+        deployment.wait_for_commits(3)
+        ingestor.stop()
+        assert ingestor.wait() == 0, ingestor.log_tail()
+        deployment.start()
+        deployment.wait_for_commits(3)
+    expected = deployment.expect([topic])
+    deployment.judge(expected)
+    assert expected.keys() == traffic.committed
+
+
+def change_property(table: Path) -> None:
+    """Switch on what our appends would not keep."""
+    other(table, "table.alter.set_table_properties({'delta.enableChangeDataFeed': 'true'})")
+
+
+def add_column(table: Path) -> None:
+    """Another schema than ours."""
+    other(table, "table.alter.add_columns([Field('extra', PrimitiveType('string'))])")
+
+
+def restore(table: Path) -> None:
+    """Rows go, txns stay."""
+    other(table, "table.restore(2)")
+
+
+def replace(table: Path) -> None:
+    """Another table at the same place, with the same schema; its maker does not wait for the ingestor."""
+    schema = "schema = table.schema()\n"
+    other(table, f"{schema}import shutil; shutil.rmtree(sys.argv[1])\nDeltaTable.create(sys.argv[1], schema)")
+
+
+def leave_half_an_entry(table: Path) -> None:
+    """Another writer lost its power in the middle of a log entry, at a slot that nobody else had yet."""
+
+    def won() -> bool:
+        entries = sorted((table / "_delta_log").glob("*.json"))
+        slot = entries[-1].with_name(f"{int(entries[-1].stem) + 1:020d}.json")
+        text = entries[-1].read_bytes()
+        try:
+            with slot.open("xb") as half:
+                half.write(text[: len(text) // 2])
+        except FileExistsError:
+            return False
+        return True
+
+    eventually(won)
+
+
+STOPS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a property": (change_property, "has protocol 1/4"),
+    "a column": (add_column, "extra"),
+    "restore": (restore, "was restored to an older version"),
+    "another table": (replace, "was replaced or its log cut off"),
+    "half an entry": (leave_half_an_entry, "log entry _delta_log/"),
+    "half a checkpoint": (spoil_checkpoint, "checkpoint _delta_log/"),
+}
+
+
+@pytest.mark.parametrize(("work", "why"), STOPS.values(), ids=STOPS)
+def test_ingestion_stops_at_what_only_a_person_can_judge(
+    kafka: Cluster, deploy: Deploy, work: Callable[[Path], None], why: str
+) -> None:
+    """It says what has happened and what to do, and commits nothing more."""
+    topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
+    deployment = deploy(topic, flush={"seconds": 0.2})
+    ingestor = deployment.start()
+    with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS, per_second=200):
+        deployment.wait_for_commits(5)
+        work(deployment.table())
+        assert ingestor.wait() == 4, ingestor.log_tail()
+    assert why in ingestor.last_line
+    assert " — " in ingestor.last_line
+    judge_what_is_left(deployment, topic, work)
+
+
+def judge_what_is_left(deployment: Deployment, topic: str, work: Callable[[Path], None]) -> None:
+    """Nothing twice and no hole; and where the hint leads on, that."""
+    entries = sorted((deployment.table() / "_delta_log").glob("*.json"))
+    if work is restore:
+        assert '"RESTORE"' in entries[-1].read_text()  # nothing was committed on top of it
+        return
+    if work is spoil_checkpoint:
+        folder = deployment.table() / "_delta_log"
+        for path in (*folder.glob("*.checkpoint.parquet"), folder / "_last_checkpoint"):
+            path.unlink()
+        deployment.once()
+        deployment.judge_committed([topic])
+        return
+    if work is leave_half_an_entry:
+        assert entries[-1].name in deployment.processes[0].last_line
+        entries[-1].unlink()
+        deployment.once()
+        deployment.judge_committed([topic])
+        return
+    if work is replace:
+        assert len(entries) == 1  # the new table, untouched
+    deployment.judge_committed([topic], complete=False)
