@@ -48,6 +48,7 @@ _REFUSALS = {
 }
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the library's gap
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # same
+_UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _FENCED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED)
 
 
@@ -90,6 +91,7 @@ class Broker:
 
     def __init__(self, config: Mapping[str, str], *, timeout: float = 10.0) -> None:
         client: dict[str, Any] = {**without_consumer_keys(config), "logger": logging.getLogger("ingestor.librdkafka")}
+        self._servers = config.get("bootstrap.servers", "")
         try:
             self._admin = AdminClient(client)
         except KafkaException as error:
@@ -97,9 +99,24 @@ class Broker:
         self._timeout = timeout
         self._ids_again_at = 0.0
 
+    @contextlib.contextmanager
+    def _asking(self, doing: str) -> Any:  # noqa: ANN401 - a context manager's type says nothing here
+        """Turn Kafka's exceptions into ours, and let what librdkafka had to say meanwhile into the log."""
+        try:
+            yield
+        except KafkaException as error:
+            if error.args[0].code() in _UNREACHABLE:
+                msg = f"{doing}: no broker at {self._servers} can be reached ({error.args[0].name()})"
+                raise Unavailable(msg) from error
+            raise kafka_failure(error.args[0], doing=doing) from error
+        except TimeoutError as error:
+            raise Unavailable(f"{doing}: Kafka did not answer in time") from error
+        finally:
+            self._admin.poll(0)
+
     def topics(self, *, timeout: float | None = None) -> dict[str, int]:
         """Return every topic that this user may see, and its number of partitions."""
-        with asking("asking Kafka for its topics"):
+        with self._asking("asking Kafka for its topics"):
             found = self._admin.list_topics(timeout=self._timeout if timeout is None else timeout).topics
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
@@ -123,7 +140,7 @@ class Broker:
         wanted = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp in tps}
         if not wanted:
             return {}
-        with asking("asking Kafka for offsets"):
+        with self._asking("asking Kafka for offsets"):
             futures: dict[KafkaTopicPartition, Future[Any]] = self._admin.list_offsets(
                 wanted, isolation_level=isolation, request_timeout=self._timeout
             )
@@ -153,7 +170,7 @@ class Broker:
     def topic_setting(self, topic: str, name: str) -> str:
         """Return one setting of a topic, whether it is the topic's own or the broker's default."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        with asking("asking Kafka for a topic's configuration"):
+        with self._asking("asking Kafka for a topic's configuration"):
             found = self._admin.describe_configs([resource], request_timeout=self._timeout)[resource].result(
                 self._timeout + 1
             )
@@ -162,11 +179,12 @@ class Broker:
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Create a topic with the cluster's own replication, unless somebody else is quicker."""
         wanted = NewTopic(topic, partitions, -1, config=dict(settings))
-        try:
-            self._admin.create_topics([wanted], operation_timeout=self._timeout)[topic].result(self._timeout + 1)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise kafka_failure(error.args[0], doing=f"creating topic {topic}") from error
+        with self._asking(f"creating topic {topic}"):
+            try:
+                self._admin.create_topics([wanted], operation_timeout=self._timeout)[topic].result(self._timeout + 1)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
 
 
 def _is_timeout(error: Exception) -> bool:
