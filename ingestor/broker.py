@@ -53,6 +53,7 @@ _REFUSALS = {
 }
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the library's gap
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # same
+_UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _FENCED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED)
 
 
@@ -109,6 +110,7 @@ class Broker:
     def __init__(self, config: Mapping[str, str], *, timeout: float = 10.0) -> None:
         wanted = without_consumer_keys(config)
         self._config = config
+        self._servers = config.get("bootstrap.servers", "")
         self._refusal: RefusedError | None = None
         self._heard = ""  # what was wrong with the last connection that failed
         client: dict[str, Any] = {**wanted, "logger": logging.getLogger("ingestor.librdkafka"), "error_cb": self._note}
@@ -136,7 +138,12 @@ class Broker:
             self._admin.poll(0)
             refusal, self._refusal = self._refusal, None
             heard = f"; {self._heard}" if self._heard else ""
-            raise refusal or Unavailable(f"{error}{heard}") from error.__cause__
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].code() in _UNREACHABLE:
+                told = f"{doing}: no broker at {self._servers} can be reached ({cause.args[0].name()})"
+            else:
+                told = str(error)
+            raise refusal or Unavailable(f"{told}{heard}") from cause
         self._admin.poll(0)
         self._refusal, self._heard = None, ""
 
@@ -224,11 +231,12 @@ class Broker:
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Create a topic with the cluster's own replication, unless somebody else is quicker."""
         wanted = NewTopic(topic, partitions, -1, config=dict(settings))
-        try:
-            self._admin.create_topics([wanted], operation_timeout=self._timeout)[topic].result(self._timeout + 1)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise kafka_failure(error.args[0], doing=f"creating topic {topic}") from error
+        with self._asking(f"creating topic {topic}"):
+            try:
+                self._admin.create_topics([wanted], operation_timeout=self._timeout)[topic].result(self._timeout + 1)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
 
 
 def _is_timeout(error: Exception) -> bool:

@@ -31,7 +31,7 @@ def check(settings: Settings, tell: Callable[[str], None]) -> None:
             tell(f"ok    {name}: {step()}")
         except IngestorError as error:
             problems.append(error)
-            tell(f"FAIL  {name}: {error}")
+            tell(f"FAIL  {name}: {str(error).removeprefix(f'{name}: ')}")
         except Unavailable as error:
             problems.append(RefusedError(f"{name}: {error}", hint="see that it runs and can be reached from here"))
             tell(f"FAIL  {name}: {error}")

@@ -10,7 +10,7 @@ import sys
 import traceback
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -31,6 +31,8 @@ app = typer.Typer(
     epilog="Exit codes: 0 done · 1 anything else · 2 configuration · 3 data loss or audit finding · "
     "4 storage or Kafka refuses for good · 5 OCC retries exhausted.",
 )
+
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what every misuse is, and typer does not export
 
 Config = Annotated[Path, typer.Argument(help="The YAML configuration file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -289,9 +291,13 @@ def main() -> None:
     logs.configure("console", "INFO")
     code = 0
     try:
-        app()
+        code = app(standalone_mode=False, prog_name="ingestor") or 0
     except SystemExit as end:
         code = int(end.code or 0)
+    except typer.Abort:
+        code = _last_line("interrupted — start again", 1)
+    except _UsageError as error:
+        code = _misused(error)
     except IngestorError as error:
         _debug_traceback()
         code = _last_line(str(error), error.exit_code)
@@ -303,6 +309,16 @@ def main() -> None:
         _debug_traceback()
         code = _last_line(f"{type(error).__name__}: {error} — set log.level: DEBUG to see where", 1)
     _leave(code)
+
+
+def _misused(error: Any) -> int:  # noqa: ANN401 - the library's own type is private
+    """Say what is wrong with the command line; without any command show what there is."""
+    command = error.ctx.command_path if error.ctx is not None else "ingestor"
+    words = error.format_message()
+    if error.ctx is not None and words == error.ctx.get_help():
+        sys.stderr.write(f"{words}\n")
+        words = "no command is given"
+    return _last_line(f"{words.rstrip('.')} — `{command} --help` tells what there is", ConfigError.exit_code)
 
 
 def _leave(code: int) -> NoReturn:

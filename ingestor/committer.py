@@ -125,7 +125,8 @@ class Committer:
                 return Landed(slot, outcome, conflicts, self._clock() - started)
             self._patience.sleep(self._patience.rng.uniform(0, next(waits)))
         self._on_outcome(Outcome.FAILED)
-        msg = f"other writers won {conflicts + 1} slots of the log in a row; nothing was lost"
+        slots = "1 slot" if conflicts == 0 else f"{conflicts + 1} slots"
+        msg = f"other writers won {slots} of the log in a row; nothing was lost"
         raise OccExhaustedError(
             msg,
             hint="raise occ.max_retries, lengthen flush.seconds, or let fewer writers share the table, and start again",

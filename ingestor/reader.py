@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from ingestor.broker import Broker, asking, kafka_failure
@@ -27,6 +28,8 @@ _PEEK = {"queued.min.messages": "1", "max.partition.fetch.bytes": str(64 << 10)}
 _PEEK_BATCH = 1_000
 _PEEK_POLL_SECONDS = 0.1
 _PEEK_SECONDS = 10.0
+_TOGETHER = 64  # partitions that one consumer reads: each has a queue of its own
+_SHOWN = 3
 _SILENT_SECONDS = 30.0  # then Kafka counts as gone
 
 
@@ -99,34 +102,64 @@ class KafkaReader:
 
     def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Columns]:
         """Yield the records of a range, both ends included, in order; with `aborted` those too."""
-        consumer = Consumer(_by_hand(self._config, "read_uncommitted" if aborted else "read_committed"))
-        try:
-            consumer.assign([KafkaTopicPartition(tp.topic, tp.partition, first)])
-            yield from self._range(consumer, tp, first, last)
-        finally:
-            consumer.close()
+        for _, columns in self.read_all({tp: (first, last)}, aborted=aborted):
+            yield columns
 
-    def _range(self, consumer: Consumer, tp: TopicPartition, first: int, last: int) -> Iterator[Columns]:
+    def read_all(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], *, aborted: bool = False
+    ) -> Iterator[tuple[TopicPartition, Columns]]:
+        """Yield the records of a range of each partition, in order within a partition; many share one consumer."""
+        left = iter(sorted(ranges.items()))
+        while part := dict(itertools.islice(left, _TOGETHER)):
+            consumer = Consumer(_by_hand(self._config, "read_uncommitted" if aborted else "read_committed"))
+            try:
+                consumer.assign([KafkaTopicPartition(*tp, first) for tp, (first, _) in part.items()])
+                yield from self._ranges(consumer, part)
+            finally:
+                consumer.close()
+
+    def _ranges(
+        self, consumer: Consumer, waiting: dict[TopicPartition, tuple[int, int]]
+    ) -> Iterator[tuple[TopicPartition, Columns]]:
         heard_at = time.monotonic()
-        while time.monotonic() - heard_at < _SILENT_SECONDS:
-            with asking(f"reading {tp}"):
+        while waiting:
+            if time.monotonic() - heard_at > _SILENT_SECONDS:
+                shown = ", ".join(map(str, list(waiting)[:_SHOWN]))
+                raise Unavailable(f"Kafka sent nothing more of {shown} for {_SILENT_SECONDS:g} seconds")
+            with asking("reading Kafka"):
                 messages = consumer.consume(_BATCH, _POLL_SECONDS)
             if messages:
                 heard_at = time.monotonic()
-            records, ended = [], False
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    offset = cast("int", message.offset())
-                    ended = ended or offset >= last
-                    if first <= offset <= last:  # beyond Kafka's end the client falls back to its beginning
-                        records.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended = True
-                else:
-                    raise kafka_failure(error, doing=f"reading {tp}")
-            if records:
-                yield extract(records, (tp.topic,), np.zeros(len(records), np.int32), self._extras)
-            if ended:
-                return
-        raise Unavailable(f"Kafka sent nothing more of {tp} for {_SILENT_SECONDS:g} seconds")
+            for tp, records in _sorted_out(messages, waiting):
+                yield tp, extract(records, (tp.topic,), np.zeros(len(records), np.int32), self._extras)
+                heard_at = time.monotonic()  # what is done with them may take its time
+            done = [KafkaTopicPartition(*tp) for tp in _assigned(consumer) if tp not in waiting]
+            if done:
+                consumer.incremental_unassign(done)
+
+
+def _assigned(consumer: Consumer) -> list[TopicPartition]:
+    return [TopicPartition(tp.topic, tp.partition) for tp in consumer.assignment()]
+
+
+def _sorted_out(
+    messages: list[Message], waiting: dict[TopicPartition, tuple[int, int]]
+) -> Iterator[tuple[TopicPartition, list[Message]]]:
+    """Return the records of each partition that lie in its range; whoever is through no longer waits."""
+    records: dict[TopicPartition, list[Message]] = {}
+    for message in messages:
+        tp = TopicPartition(message.topic() or "", message.partition() or 0)
+        if tp not in waiting:
+            continue
+        (first, last), error = waiting[tp], message.error()
+        if error is None:
+            offset = cast("int", message.offset())
+            if first <= offset <= last:  # beyond Kafka's end the client falls back to its beginning
+                records.setdefault(tp, []).append(message)
+            if offset >= last:
+                del waiting[tp]
+        elif error.code() == KafkaError._PARTITION_EOF:
+            del waiting[tp]
+        else:
+            raise kafka_failure(error, doing=f"reading {tp}")
+    return iter(records.items())

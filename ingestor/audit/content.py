@@ -49,6 +49,9 @@ class RecordReader(Protocol):
         Kafka does, without waiting for more; it raises if Kafka does not answer.
         """
 
+    def read_all(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Iterator[tuple[TopicPartition, Columns]]:
+        """Yield the committed records of a range of each partition, in order within a partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:

@@ -75,13 +75,19 @@ class KafkaAudit:
                 self._plan(tp, txn, from_start=from_start)
         self._add_table(progress)
         compared = 0
-        for tp, ranges in self._ranges.items():
-            for rows in self._kafka_rows(tp, ranges):
+        for ranges in self._rounds():
+            for tp, columns in self._kafka.read_all(ranges):
+                rows = self._content.of_kafka(columns).within(*ranges[tp])
                 self._add(tp, rows, sign=-1)
                 compared += len(rows.offsets)
-            progress(f"compared {compared:,} records of Kafka, {tp} is done")
+                progress(f"compared {compared:,} records of Kafka")
         self._examine(progress)
         return compared
+
+    def _rounds(self) -> Iterator[dict[TopicPartition, Range]]:
+        """Yield one range of each partition, then the next ones of those that have more."""
+        for nth in range(max(map(len, self._ranges.values()), default=0)):
+            yield {tp: ranges[nth] for tp, ranges in self._ranges.items() if nth < len(ranges)}
 
     def _other_topics(self) -> set[str]:
         """Report topics that are other ones than those the table was fed from: not comparable."""

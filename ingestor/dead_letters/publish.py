@@ -102,6 +102,7 @@ class Publisher:
             return None
         pending = self._pending(version)
         if pending.worth_noting:
+            self.table.prepare_to_write()
             self._note(pending, version.number, pending.ends)
         if not pending.entries:
             return 0

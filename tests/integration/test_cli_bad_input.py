@@ -154,6 +154,22 @@ def test_a_missing_topic_fails_the_check(kafka: Cluster, tmp_path: Path) -> None
     assert not (tmp_path / "table").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ("no command is given", "`ingestor --help`")),
+        (("--bogus",), ("No such option: --bogus", "`ingestor --help`")),
+        (("bogus",), ("No such command 'bogus'", "`ingestor --help`")),
+        (("run",), ("Missing argument 'config'", "`ingestor run --help`")),
+        (("dlq",), ("no command is given", "`ingestor dlq --help`")),
+        (("dlq", "list", "x.yaml", "--limit", "many"), ("Invalid value for '--limit'", "`ingestor dlq list --help`")),
+    ],
+)
+def test_a_command_line_that_can_not_be_meant_is_refused(arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """In the same way as everything else: one last line that says what to do."""
+    assert_refused(ingestor(*arguments), 2, *words)
+
+
 def test_who_can_not_wait_for_ever_gives_up(kafka: Cluster, tmp_path: Path) -> None:
     """`run --once` waits 30 seconds for a topic or a broker, `check` only for its answer."""
     no_topic = write_config(tmp_path / "topic", kafka.bootstrap, "nowhere")
@@ -166,7 +182,8 @@ def test_who_can_not_wait_for_ever_gives_up(kafka: Cluster, tmp_path: Path) -> N
     ):
         checked, without_topic, without_broker = check.end(), topic.end(), broker.end()
 
-    assert_refused(checked, 4, "kafka: ", "Broker transport failure", "see that it runs")
+    assert_refused(checked, 4, "kafka: ", f"no broker at {NOBODY} can be reached", "see that it runs")
+    assert "Connection refused" in checked.stderr, "librdkafka tells more, and is heard"
     assert_refused(without_topic, 2, "topic nowhere does not exist", "create it")
     assert_refused(without_broker, 4, f"Kafka at {NOBODY} does not answer", "start the broker")
     assert checked.seconds < ONCE_SECONDS / 2

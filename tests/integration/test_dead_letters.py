@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from deltalake import DeltaTable
 
+from ingestor.dead_letters import commands
 from ingestor.dead_letters.letters import Coordinate
 from ingestor.dead_letters.service import parsed_routes, publish_once
 from ingestor.errors import ConfigError, DataLossError, RefusedError
@@ -190,10 +191,10 @@ def test_a_configuration_without_parse_is_refused(shop: Shop) -> None:
     """Then nothing is ever quarantined, and whoever asks means something else."""
     shop.configure(parse={})
 
-    ended = ingestor("dlq", "publish", shop.config)
-
-    assert ended.code == 2
-    assert "no route has a parse section" in ended.last_line
+    with pytest.raises(ConfigError, match="no route has a parse section"):
+        publish(shop)
+    with pytest.raises(ConfigError, match="there is no route elsewhere"):
+        parsed_routes(shop.settings(), "elsewhere")
 
 
 def test_entries_that_clean_up_removed_are_not_skipped_silently(shop: Shop) -> None:
@@ -263,11 +264,8 @@ def test_a_topic_that_may_not_be_made_is_named(shop: Shop) -> None:
     """With the number of partitions that it needs."""
     shop.configure(dead_letters={"create": False}).quarantine(*shop.letters(1))
 
-    ended = ingestor("dlq", "publish", shop.config)
-
-    assert ended.code == 2
-    assert f"topic {shop.dead} does not exist" in ended.last_line
-    assert "create it with 2 partitions" in ended.last_line
+    with pytest.raises(ConfigError, match=f"topic {shop.dead} does not exist — create it with 2 partitions"):
+        publish(shop)
 
 
 def test_a_topic_with_too_few_partitions_is_refused_and_nothing_is_sent(shop: Shop) -> None:
@@ -489,6 +487,5 @@ def test_a_publisher_that_goes_on_shows_itself_and_ends_at_a_signal(shop: Shop) 
 def test_a_pause_that_is_none_is_refused(shop: Shop) -> None:
     """In our words, not in those of a library."""
     for text in ("often", "0s"):
-        ended = ingestor("dlq", "publish", shop.config, "--every", text)
-        assert ended.code == 2
-        assert f"--every {text}" in ended.last_line
+        with pytest.raises(ConfigError, match=f"--every {text}: is no"):
+            commands.publish(shop.settings(), [ROUTE], text, skip_gap=False, tell=print)

@@ -160,6 +160,12 @@ class FakeKafka:
         for at in range(0, len(found), 3):
             yield columns(found[at : at + 3])
 
+    def read_all(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Iterator[tuple[TopicPartition, Columns]]:
+        """Yield the records of a range of each partition."""
+        for tp, (first, last) in ranges.items():
+            for part in self.read(tp, first, last):
+                yield tp, part
+
 
 def columns(rows: Sequence[Record]) -> Columns:
     """Return records of one topic as Kafka's columns."""

@@ -1,0 +1,54 @@
+"""What the audit reads of Kafka: many partitions at once, each in its range and order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ingestor.reader import KafkaReader, first_committed
+from ingestor.records import TopicPartition
+from tests.support import topics
+from tests.support.topics import Record
+
+if TYPE_CHECKING:
+    from tests.support.kafka import Cluster
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 70  # more than one consumer takes at once
+
+
+def config(kafka: Cluster) -> dict[str, str]:
+    return {"bootstrap.servers": kafka.bootstrap, "group.id": "nobody"}
+
+
+def test_many_partitions_are_read_each_in_its_range_and_order(kafka: Cluster) -> None:
+    """Whatever is before or behind, aborted, or not there at all."""
+    topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
+    rows = [Record(value=b"%d" % n, partition=p) for p in range(PARTITIONS - 1) for n in range(6)]
+    topics.produce(kafka.bootstrap, topic, rows)
+    topics.transact(kafka.bootstrap, topic, [Record(value=b"aborted", partition=0)] * 3, end="abort")
+    reader = KafkaReader(config(kafka), extras=())
+
+    found: dict[TopicPartition, list[int]] = {}
+    ranges = {TopicPartition(topic, partition): (2, 4 if partition else 8) for partition in range(PARTITIONS)}
+    for tp, columns in reader.read_all(ranges):
+        found.setdefault(tp, []).extend(columns.offsets.tolist())
+
+    assert found.pop(TopicPartition(topic, 0)) == [2, 3, 4, 5]
+    assert found == {TopicPartition(topic, partition): [2, 3, 4] for partition in range(1, PARTITIONS - 1)}
+    aborted = reader.read(TopicPartition(topic, 0), 5, 8, aborted=True)
+    assert [offset for columns in aborted for offset in columns.offsets.tolist()] == [5, 6, 7, 8]
+
+
+def test_the_first_committed_record_of_a_range_is_found_behind_whatever_lies_before_it(kafka: Cluster) -> None:
+    """Or there is none, and then the range's end is told."""
+    topic = topics.create(kafka.bootstrap, partitions=3)
+    topics.transact(kafka.bootstrap, topic, [Record(value=b"x", partition=0)] * 3, end="abort")
+    topics.transact(kafka.bootstrap, topic, [Record(value=b"x", partition=p) for p in (0, 1)])
+
+    found = first_committed(config(kafka), {TopicPartition(topic, 0): (0, 6), TopicPartition(topic, 1): (1, 2)})
+
+    assert found == {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 2}
+    assert first_committed(config(kafka), {}) == {}
