@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
-_QUEUE_BYTES = (256 << 20) // 4  # what the ingestor takes of its default `memory`
+_QUEUE_BYTES = (256 << 20) // 8  # what the ingestor takes of its default `memory`
 _BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll
 _DISTINCT_ROW_GROUPS = 4
 _SILENCE_SECONDS_MAX = 60.0

@@ -14,7 +14,7 @@ from ingestor.breaker import Breaker
 from ingestor.broker import Broker
 from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, make_patience, system_rng
-from ingestor.errors import ConfigError, Fenced, RefusedError, Unavailable
+from ingestor.errors import ConfigError, Fenced, IngestorError, RefusedError, Unavailable
 from ingestor.lane import Lane
 from ingestor.ledger import START_APPLIED, AppIds
 from ingestor.pipeline import Pipeline
@@ -95,6 +95,7 @@ class Assembly:
         self._clock = clock
         self._rng = system_rng()
         self._breakers: dict[str, Breaker] = {}
+        self._last_failures: dict[str, str] = {}  # of each route, for who gives up waiting
         self._breakers_lock = threading.Lock()  # tables are opened side by side, each on its own thread
         self.ending = Ending()
         self.broker = Broker(settings.kafka)
@@ -117,7 +118,8 @@ class Assembly:
         """Open every table and return the pipeline; give up on a store that does not answer if there is a limit."""
         settings = self._settings
         # What waits to be written exists up to three times at once: in Kafka's messages, as Arrow arrays, as pages.
-        budget = Budget(min(settings.memory // 8, (settings.memory - self._queue_bytes) // 4))
+        limit = min(settings.memory // 16, (settings.memory - self._queue_bytes) // 4)
+        budget = Budget(limit, writers=len(settings.routes))
         routes = self._open_routes(budget, patience_seconds)
         return Pipeline(
             routes,
@@ -144,8 +146,9 @@ class Assembly:
                 if self.stopping:
                     raise Interrupted
                 if deadline is not None and self._clock() > deadline:
-                    msg = f"table {self._settings.routes[name].table} does not answer"
-                    raise RefusedError(msg, hint="see the warnings above for the reason; try `ingestor check`")
+                    why = self._last_failures.get(name, "no answer at all")
+                    msg = f"table {self._settings.routes[name].table} does not answer ({why})"
+                    raise RefusedError(msg, hint="see that its store runs and can be reached from here")
         return {
             name: self._at_work(self._settings.routes[name], future.result(), stores[name], budget)
             for name, future in opening.items()
@@ -161,7 +164,7 @@ class Assembly:
             breaker=self._breaker(route),
             sleep=self.ending.sleep,
             rng=self._rng,
-            on_failure=lambda failure: self._watch.storage_failed(route.name, failure),
+            on_failure=lambda failure: self._failed(route, failure),
         )
         ids = app_ids(self._settings, route)
         options = self._settings.storage_options
@@ -181,6 +184,10 @@ class Assembly:
         placer = Placer(route.name, route.table, ids, committer, self.broker, skip_lost=route.on_data_loss == "skip")
         self._write_first_positions(route, ids, committer, placer)
         return Opened(table, committer, placer)
+
+    def _failed(self, route: Route, failure: IngestorError | Unavailable) -> None:
+        self._last_failures[route.name] = str(failure)
+        self._watch.storage_failed(route.name, failure)
 
     def _write_first_positions(self, route: Route, ids: AppIds, committer: Committer, placer: Placer) -> None:
         if route.start == "earliest":

@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
 
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
 from ingestor.records import TopicPartition
@@ -88,8 +89,7 @@ class Broker:
     """Asks the cluster. Thread-safe, as librdkafka's clients are."""
 
     def __init__(self, config: Mapping[str, str], *, timeout: float = 10.0) -> None:
-        wanted = {key: value for key, value in config.items() if not key.startswith(_CONSUMER_ONLY)}
-        client: dict[str, Any] = {**wanted, "logger": logging.getLogger("ingestor.librdkafka")}
+        client: dict[str, Any] = {**without_consumer_keys(config), "logger": logging.getLogger("ingestor.librdkafka")}
         try:
             self._admin = AdminClient(client)
         except KafkaException as error:
@@ -148,12 +148,25 @@ class Broker:
 
     def compacted(self, topic: str) -> bool:
         """Tell whether the topic's cleanup policy lets records vanish in the middle."""
+        return "compact" in self.topic_setting(topic, "cleanup.policy")
+
+    def topic_setting(self, topic: str, name: str) -> str:
+        """Return one setting of a topic, whether it is the topic's own or the broker's default."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         with asking("asking Kafka for a topic's configuration"):
             found = self._admin.describe_configs([resource], request_timeout=self._timeout)[resource].result(
                 self._timeout + 1
             )
-        return "compact" in str(found["cleanup.policy"].value)
+        return str(found[name].value)
+
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """Create a topic with the cluster's own replication, unless somebody else is quicker."""
+        wanted = NewTopic(topic, partitions, -1, config=dict(settings))
+        try:
+            self._admin.create_topics([wanted], operation_timeout=self._timeout)[topic].result(self._timeout + 1)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise kafka_failure(error.args[0], doing=f"creating topic {topic}") from error
 
 
 def _is_timeout(error: Exception) -> bool:
@@ -163,14 +176,19 @@ def _is_timeout(error: Exception) -> bool:
     return code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNSUPPORTED_VERSION)
 
 
-# What librdkafka's producer-typed admin client would warn about.
+def without_consumer_keys(config: Mapping[str, str]) -> dict[str, str]:
+    """Return what a client that consumes nothing takes of `kafka`; about the rest librdkafka would warn."""
+    return {key: value for key, value in config.items() if not key.startswith(_CONSUMER_ONLY)}
+
+
 _CONSUMER_ONLY = (
     "group.",
     "session.",
     "heartbeat.",
     "max.poll.",
     "partition.assignment.",
-    "enable.",
+    "enable.auto.",
+    "enable.partition.",
     "auto.",
     "isolation.",
     "fetch.",

@@ -8,8 +8,11 @@ import threading
 class Budget:
     """Bytes of records that the process holds in memory, counted across all threads."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, writers: int = 1) -> None:
         self.limit = limit
+        # What one writer may gather before it has to write: all that they gather together must leave room for more,
+        # else everybody waits for a flush that no size brings about.
+        self.share = limit // (2 * writers)
         self._used = 0
         self._changed = threading.Condition()
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ingestor.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 LOG_DIR = "_delta_log"
 
@@ -157,14 +157,18 @@ def entries(files: Files, first: int, last: int) -> Iterator[Entry]:
         yield entry
 
 
-def latest_origins(files: Files, version: int, *, look_back: int = 100) -> dict[str, Mapping[str, str]]:
-    """Return the origins that the newest entries tell; an app id that did not move lately is left out."""
+def latest_origins(
+    files: Files, version: int, wanted: Collection[str], *, look_back: int = 100
+) -> dict[str, Mapping[str, str]]:
+    """Return the origins of app ids that the newest entries tell; one that did not move lately is left out."""
     found: dict[str, Mapping[str, str]] = {}
     for older in range(version, max(-1, version - look_back), -1):
         entry = read_entry(files, older)
         if entry is None:
             break
         found = entry.origins | found
+        if found.keys() >= set(wanted):
+            break  # each look is a request to the store
     return found
 
 

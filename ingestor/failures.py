@@ -18,7 +18,12 @@ MESSAGE_LENGTH_MAX = 300
 
 _FREE_SPACE = ("the disk is full", "free space or enlarge the volume, then start again")
 _NO_ACCESS = ("access is denied", "give the ingestor's user write access to the table's folder")
+_GONE = (
+    "a file or folder of the table is gone",
+    "see whether the table's folder was moved, removed or unmounted; put it back, then start again",
+)
 _PERMANENT_ERRNO = {
+    errno.ENOENT: _GONE,
     errno.ENOSPC: _FREE_SPACE,
     errno.EDQUOT: ("the disk quota is used up", "raise the quota, then start again"),
     errno.EFBIG: ("a file reached the size limit", "raise the limit (ulimit -f) or lower flush.bytes"),
@@ -45,6 +50,7 @@ def _rule(pattern: str, what: str, hint: str) -> _Permanent:
 # A number alone is no status: "in 401.079ms" is a time, and a file's name may hold any number.
 # The first match counts; what matches nothing is taken to pass by itself.
 _PERMANENT_TEXT = (
+    _rule(r"os error 2\b|no such file or directory|Invalid table version", *_GONE),
     _rule(r"os error 28\b|no space left", *_FREE_SPACE),
     _rule(r"os error 122\b|quota exceeded", *_PERMANENT_ERRNO[errno.EDQUOT]),
     _rule(r"os error 27\b|file too large", *_PERMANENT_ERRNO[errno.EFBIG]),
@@ -143,6 +149,8 @@ def classify(error: BaseException, *, doing: str) -> IngestorError | Unavailable
             _fit(doing, type(error).__name__, plain(str(error))), hint="this is a bug: please report it"
         )
     known = _PERMANENT_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
+    if known is None and isinstance(error, FileNotFoundError):  # also of an object in a store
+        known = _GONE
     text = _COLOUR.sub("", str(error))
     if known is None:
         line = " ".join(text.split())

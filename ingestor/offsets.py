@@ -1,4 +1,10 @@
-"""`ingestor offsets`: where the table ends, where Kafka does, and a person's way to set where ingestion goes on."""
+"""`ingestor offsets`: where the table ends, where Kafka does, and a person's way to set where ingestion goes on.
+
+Behind the last committed record there may be transaction markers and aborted records, which nobody will ever land. So
+the lag is not taken from offsets alone: where the table is behind, Kafka is asked for the first committed record that
+is left, and without one there is no lag. What the group has acknowledged would tell too, but only of an ingestor that
+still runs, and for as long as Kafka keeps group offsets.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +22,7 @@ from ingestor.deltalog import txns_at
 from ingestor.errors import ConfigError, Fenced, RefusedError, Unavailable
 from ingestor.failures import classify
 from ingestor.ledger import position_after, txn_before
+from ingestor.reader import first_committed
 from ingestor.records import TopicPartition
 from ingestor.table import RawTable, open_existing
 
@@ -54,13 +61,20 @@ def show(settings: Settings) -> list[PartitionOffsets]:
             for number in range(existing.get(topic, 0))
         ]
         marks = _asking(lambda tps=tps: broker.watermarks(tps))  # type: ignore[misc]
-        rows += [_row(name, tp, known.get(tp), marks[tp]) for tp in tps]
+        nexts = {tp: _next(known.get(tp), marks[tp]) for tp in tps}
+        behind = {tp: (nexts[tp], marks[tp].stable) for tp in tps if nexts[tp] < marks[tp].stable}
+        nexts |= _asking(lambda behind=behind: first_committed(settings.kafka, behind))  # type: ignore[misc]
+        rows += [_row(name, tp, known.get(tp), marks[tp], nexts[tp]) for tp in tps]
     return rows
 
 
-def _row(route: str, tp: TopicPartition, committed: int | None, marks: Watermarks) -> PartitionOffsets:
+def _next(committed: int | None, marks: Watermarks) -> int:
     position = position_after(committed)
-    lag = max(0, marks.stable - max(marks.low, marks.low if position is None else position))
+    return marks.low if position is None else max(marks.low, position)
+
+
+def _row(route: str, tp: TopicPartition, committed: int | None, marks: Watermarks, left: int) -> PartitionOffsets:
+    lag = max(0, marks.stable - left)
     return PartitionOffsets(route, tp.topic, tp.partition, committed, marks.low, marks.high, lag)
 
 
@@ -95,7 +109,10 @@ def set_offsets(settings: Settings, requests: Sequence[str], *, confirm: Callabl
             raise ConfigError(
                 f"--set {text}: no route takes topic {tp.topic}", hint=f"routes: {', '.join(settings.routes)}"
             )
-        by_route.setdefault(route.name, {})[tp] = _position(broker, tp, to)
+        positions = by_route.setdefault(route.name, {})
+        if tp in positions:
+            raise ConfigError(f"--set {text}: {tp} is set twice", hint="give each partition one offset")
+        positions[tp] = _position(broker, tp, to)
     for name, positions in by_route.items():
         _set(settings, settings.routes[name], positions, confirm)
 
@@ -116,7 +133,14 @@ def _position(broker: Broker, tp: TopicPartition, to: str) -> int:
     marks: Watermarks = _asking(lambda: broker.watermarks([tp]))[tp]
     if to == "earliest":
         return marks.low
-    return marks.stable if to == "latest" else int(to)
+    if to == "latest":
+        return marks.stable
+    if int(to) > marks.high:
+        raise ConfigError(
+            f"--set {tp}={to}: Kafka ends at {marks.high}",
+            hint=f"records up to {to} would never be landed; give {marks.high} or less, or latest",
+        )
+    return int(to)
 
 
 def _set(

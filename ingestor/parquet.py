@@ -68,7 +68,7 @@ class FileWriter:
             return
         self._gathered.append(records)
         self._gathered_bytes += records.nbytes
-        if self._gathered_bytes >= ROW_GROUP_BYTES:
+        if self._gathered_bytes >= min(ROW_GROUP_BYTES, self._budget.share):
             self._guarded(self._write_row_group)
 
     def close(self) -> DataFile:

@@ -36,6 +36,9 @@ _POLL_BYTES = 4 << 20  # enough to make the cost of a batch vanish, small enough
 _POLL_RECORDS = 10_000
 _PLACE_AGAIN_SECONDS = 1.0
 _LANDING_SECONDS = 0.05  # most commits land within so long: better to wait than to outgrow the flush limits
+# Pausing throws away what was fetched ahead, to be fetched and decompressed again: better to hold still for a moment,
+# while librdkafka's own threads go on with heartbeats.
+_HOLD_SECONDS = 1.0
 _BLOCKED_SECONDS = 0.3  # a lane that can't seal for so long is paused
 
 
@@ -231,10 +234,10 @@ class Pipeline:
         route.pending |= again
 
     def _move_adrift(self, route: Route) -> None:
-        """Place partitions again whose position Kafka has lost, once all that was read before is in the table."""
+        """Place partitions again whose position Kafka has lost, once all that was read of them is in the table."""
         if not route.adrift:
             return
-        if not route.lane.idle:
+        if route.lane.holds(route.adrift):
             if not route.lane.landing:
                 route.lane.seal(FlushReason.ADRIFT)
             return
@@ -372,10 +375,11 @@ class Pipeline:
 
     def _hold_back(self) -> None:
         """Pause what can't be taken in: a lane whose store does not keep up, and all of them when memory is full."""
-        full = self._budget.exhausted and not self._budget.wait(_POLL_SECONDS)
-        landing = [done for route in self._routes.values() if (done := route.lane.blocking) is not None]
+        full = self._budget.exhausted and not self._budget.wait(_HOLD_SECONDS)
+        landing = [done for route in self._working() if (done := route.lane.blocking) is not None]
         if landing:
-            futures.wait(landing, timeout=_LANDING_SECONDS, return_when=futures.FIRST_COMPLETED)
+            seconds = _HOLD_SECONDS if len(landing) == len(self._working()) else _LANDING_SECONDS
+            futures.wait(landing, timeout=seconds, return_when=futures.FIRST_COMPLETED)
         now = self._clock()
         for route in self._working():
             if route.lane.blocking is None:

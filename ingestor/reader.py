@@ -1,11 +1,11 @@
-"""Reads ranges of a partition outside of any group: what an audit holds a table against."""
+"""Reads ranges of partitions outside of any group: what an audit holds a table against, and what is left to land."""
 
 from __future__ import annotations
 
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError
@@ -13,16 +13,65 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from ingestor.broker import Broker, asking, kafka_failure
 from ingestor.errors import Unavailable
+from ingestor.records import TopicPartition
 from ingestor.source import extract
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from ingestor.records import Columns, TopicPartition
+    from ingestor.records import Columns
 
 _BATCH = 5_000
 _POLL_SECONDS = 0.2
+_PEEK = {"queued.min.messages": "1", "max.partition.fetch.bytes": str(64 << 10)}  # one record each will do
+_PEEK_BATCH = 1_000
+_PEEK_POLL_SECONDS = 0.1
+_PEEK_SECONDS = 10.0
 _SILENT_SECONDS = 30.0  # then Kafka counts as gone
+
+
+def first_committed(
+    config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]], *, seconds_max: float = _PEEK_SECONDS
+) -> dict[TopicPartition, int]:
+    """Return where the first committed record of each span stands, its end if there is none.
+
+    What is not found in time is left out: a long run of aborted records takes reading to get over.
+    """
+    if not spans:
+        return {}
+    consumer = Consumer({**_by_hand(config, "read_committed"), **_PEEK})
+    found: dict[TopicPartition, int] = {}
+    deadline = time.monotonic() + seconds_max
+    try:
+        consumer.assign([KafkaTopicPartition(*tp, first) for tp, (first, _) in spans.items()])
+        while len(found) < len(spans) and time.monotonic() < deadline:
+            with asking("looking for records that are left"):
+                messages = consumer.consume(_PEEK_BATCH, _PEEK_POLL_SECONDS)
+            for message in messages:
+                tp = TopicPartition(message.topic() or "", message.partition() or 0)
+                at, error = message.offset() or 0, message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise kafka_failure(error, doing=f"reading {tp}")
+                if tp in spans and tp not in found and (error is None or at >= spans[tp][1]):
+                    found[tp] = min(at, spans[tp][1])
+                    consumer.pause([KafkaTopicPartition(*tp)])
+    finally:
+        consumer.close()
+    return found
+
+
+def _by_hand(config: Mapping[str, str], isolation: str) -> dict[str, Any]:
+    """Return the options of a consumer whose partitions are assigned by hand: it joins no group."""
+    return {
+        **config,
+        "group.id": f"ingestor-audit-{uuid.uuid4().hex}",
+        "group.protocol": "classic",
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "earliest",  # retention may be quicker than the reader
+        "enable.partition.eof": "true",
+        "isolation.level": isolation,
+        "logger": logging.getLogger("ingestor.librdkafka"),
+    }
 
 
 class KafkaReader:
@@ -50,18 +99,7 @@ class KafkaReader:
 
     def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Columns]:
         """Yield the records of a range, both ends included, in order; with `aborted` those too."""
-        consumer = Consumer(
-            {
-                **self._config,
-                "group.id": f"ingestor-audit-{uuid.uuid4().hex}",  # never joined: partitions are assigned by hand
-                "group.protocol": "classic",
-                "enable.auto.commit": "false",
-                "auto.offset.reset": "earliest",  # retention may be quicker than the reader
-                "enable.partition.eof": "true",
-                "isolation.level": "read_uncommitted" if aborted else "read_committed",
-                "logger": logging.getLogger("ingestor.librdkafka"),
-            }
-        )
+        consumer = Consumer(_by_hand(self._config, "read_uncommitted" if aborted else "read_committed"))
         try:
             consumer.assign([KafkaTopicPartition(tp.topic, tp.partition, first)])
             yield from self._range(consumer, tp, first, last)

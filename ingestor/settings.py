@@ -71,6 +71,7 @@ class DeadLetterSettings(Section):
 
     topic: Text = "{topic}-dlq"
     format: Literal["headers", "envelope"] = "headers"
+    create: bool = True
 
     def topic_for(self, topic: str) -> str:
         """Return the dead letter topic of a topic."""

@@ -43,6 +43,7 @@ _BETTER = {
     "socket.keepalive.enable": "true",
 }
 _CLOSE_SECONDS = 5.0
+_MESSAGE_OVERHEAD_BYTES = 512
 _POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _CREATE_TIME, _LOG_APPEND_TIME = 1, 2
 
@@ -120,12 +121,7 @@ class KafkaSource:
         self._paused: set[TopicPartition] = set()
         self._placed_in_poll: dict[TopicPartition, int] = {}
         self._routes: dict[str, str] = {}
-        queue = {
-            "queued.max.messages.kbytes": str(max(1024, queue_bytes >> 10)),
-            "queued.min.messages": "1000000",  # let the bytes decide, not the count
-            "fetch.max.bytes": str(max(1 << 20, queue_bytes // 2)),  # one answer must not overfill the queue
-        }
-        wanted: dict[str, Any] = {**_BETTER, **queue, **config, **OURS}
+        wanted: dict[str, Any] = {**_BETTER, **fetching(queue_bytes), **config, **OURS}
         wanted["error_cb"] = self._errors.append
         wanted["logger"] = logging.getLogger("ingestor.librdkafka")
         try:
@@ -325,6 +321,21 @@ def extract(messages: list[Message], topics: tuple[str, ...], topic_codes: Any, 
         else None,
         timestamp_types=stamps[0::2].astype(np.int8) if "timestamp_type" in extras else None,
     )
+
+
+def fetching(queue_bytes: int) -> dict[str, str]:
+    """Return what keeps what librdkafka reads ahead near a number of bytes.
+
+    Its queue may be overfilled by one answer, which comes compressed, and each message costs half a KiB beside its
+    payload. A queue that was full is looked at again soon: by default only after a second, in which we would wait.
+    """
+    return {
+        "queued.max.messages.kbytes": str(max(1 << 10, queue_bytes >> 10)),
+        "queued.min.messages": str(max(10_000, queue_bytes // _MESSAGE_OVERHEAD_BYTES)),
+        "fetch.max.bytes": str(max(1 << 20, queue_bytes // 8)),
+        "max.partition.fetch.bytes": str(max(256 << 10, queue_bytes // 128)),
+        "fetch.queue.backoff.ms": "10",
+    }
 
 
 def _note(error: KafkaError, polled: Polled) -> None:

@@ -89,15 +89,15 @@ class RawTable:
         self.uri = uri
         self.schema = schema
         self._options = options_for(uri, storage_options)
-        self.storage: Storage = open_storage(uri, self._object_store)
+        self.storage: Storage = open_storage(uri, self._object_store, self._sized)
         self._schema = Schema.from_arrow(schema.table)
         self._handle = self._open_or_create()
         self._opened_at = self._seen = self._landed = self._handle.version()
         self._table_id = str(self._handle.metadata().id)
         self._verify(self._handle)
-        self.txns: dict[str, int] = {}
-        self.origins: dict[str, Mapping[str, str]] = {}
-        self._take_snapshot()
+        self.txns: dict[str, int]
+        self.origins: dict[str, Mapping[str, str]]
+        self.txns, self.origins = self._snapshot()
         self._tip = self._fingerprint(self._seen)
 
     @property
@@ -135,23 +135,27 @@ class RawTable:
             raise self._replaced(f"log entry {self._seen} is not what it was")
 
     def _follow(self, newest: int) -> None:
-        """Take in the entries up to a version, then call it seen."""
+        """Take in the entries up to a version, all of them or none, then call it seen.
+
+        If one could not be read after others were taken in, those would be read again and seem to move txns back.
+        """
         changed = False
         try:
+            txns, origins = dict(self.txns), dict(self.origins)
             for entry in deltalog.entries(self.storage, self._seen + 1, newest):
-                self._refuse_rewind(entry)
-                self.txns.update(entry.txns)
-                self.origins.update(entry.origins)
+                self._refuse_rewind(entry, txns)
+                txns.update(entry.txns)
+                origins.update(entry.origins)
                 changed |= entry.metadata is not None or entry.protocol is not None
         except LookupError:  # cleaned up meanwhile: a checkpoint has what they said
-            self._take_snapshot()
+            txns, origins = self._snapshot()
             changed = True
         if changed:
             self._verify(self._open())  # not for committing: that needs the very version whose txns we know
-        self._tip = self._fingerprint(newest)
-        self._seen = newest
+        tip = self._fingerprint(newest)
+        self.txns, self.origins, self._tip, self._seen = txns, origins, tip, newest
 
-    def _refuse_rewind(self, entry: deltalog.Entry) -> None:
+    def _refuse_rewind(self, entry: deltalog.Entry, txns: Mapping[str, int]) -> None:
         """Stop at an entry that takes back what txns already count: a person has to say what holds now."""
         if entry.commit_info.get("operation") == "RESTORE":
             msg = f"table {self.uri} was restored to an older version (log entry {entry.version}), its txns were not"
@@ -160,15 +164,15 @@ class RawTable:
                 hint="rows may be gone that count as landed: run `ingestor audit`, set offsets back, then start again",
             )
         for app_id, version in entry.txns.items():
-            if version < self.txns.get(app_id, version) and entry.commit_info.get("operation_kind") != "set":
+            if version < txns.get(app_id, version) and entry.commit_info.get("operation_kind") != "set":
                 msg = f"table {self.uri}: log entry {entry.version} moves txn {app_id!r} back to {version}"
                 raise RefusedError(msg, hint="find out who wrote it; run `ingestor audit`, then start again")
 
-    def _take_snapshot(self) -> None:
-        """Take every txn and origin of the handle's version, whatever was known before."""
+    def _snapshot(self) -> tuple[dict[str, int], dict[str, Mapping[str, str]]]:
+        """Return every txn and origin of the handle's version, whatever was known before."""
         version = self._handle.version()
-        self.txns = deltalog.txns_at(self.storage, version)
-        self.origins = deltalog.latest_origins(self.storage, version)
+        txns = deltalog.txns_at(self.storage, version)
+        return txns, deltalog.latest_origins(self.storage, version, txns)
 
     def _reopen(self) -> None:
         self._handle = self._open()
@@ -270,6 +274,9 @@ class RawTable:
 
     def _object_store(self) -> pafs.FileSystem:
         return pafs.PyFileSystem(DeltaStorageHandler(self.uri, self._options))
+
+    def _sized(self, known_sizes: dict[str, int]) -> pafs.FileSystem:
+        return pafs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table, self._options, known_sizes))  # noqa: SLF001
 
     def _replaced(self, how: str) -> RefusedError:
         msg = f"table {self.uri} was replaced or its log cut off while it was being written: {how}"

@@ -59,6 +59,10 @@ class Chain:
             return None
         return first_after(self.txns[at - 1] if at else self.base), self.txns[at]
 
+    def follows(self, version: int) -> bool:
+        """Tell whether its first txn that the log still holds came after an entry."""
+        return bool(self.versions) and version < self.versions[0]
+
     def saw(self, version: int, offset: int) -> None:
         """Note that a file of an entry holds an offset."""
         at = self._index(version)
@@ -77,6 +81,7 @@ class LogFacts:
     first_version: int
     chains: dict[TopicPartition, Chain] = field(default_factory=dict)
     added_by: dict[str, int] = field(default_factory=dict)  # data files, by the entry that landed their rows
+    elsewhere: dict[int, set[TopicPartition]] = field(default_factory=dict)  # partitions landed under another app_id
     awaited: dict[int, int] = field(default_factory=dict)  # per flush: its files not yet seen alive
     topic_ids: dict[str, str] = field(default_factory=dict)
     commits: int = 0
@@ -141,6 +146,9 @@ class _Walk:
             self._one_txn(tp, chain, txn, entry.version, str(info.get("operation_kind", FLUSH)))
             chain.append(entry.version, txn)
         landed = sum(add.data_change for add in entry.adds)
+        others = {other for app_id in entry.txns if (other := self._app_ids.parse_foreign(app_id)) is not None}
+        if landed and others:
+            self._facts.elsewhere[entry.version] = others
         if moved and landed:
             self._facts.commits += 1
             if info.get("operation_kind") == FLUSH:

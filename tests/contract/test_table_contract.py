@@ -1,4 +1,7 @@
-"""What the committer may rely on, whatever the table is: one suite over the fake and over real Delta tables."""
+"""What the committer may rely on, whatever the table is: one suite over the fake and over real Delta tables.
+
+Those lie on a local disk, in moto and, where go is there to build it, in versitygw.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,8 +18,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
+from ingestor.deltalog import entry_path
 from ingestor.errors import IngestorError, RefusedError
 from ingestor.records import RawSchema, TopicPartition
+from ingestor.storage import LocalStorage
 from ingestor.table import RawTable
 from tests.support.fakes.staging import stage
 from tests.support.fakes.storage import MemoryStorage
@@ -24,6 +30,7 @@ from tests.support.fakes.table import FakeLog, FakeTable
 if TYPE_CHECKING:
     from ingestor.storage import Storage
     from ingestor.table import DataFile, Table
+    from tests.support.stores import Store
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -45,7 +52,7 @@ class Backend(Protocol):
 class Fake:
     """The tests' own."""
 
-    def __init__(self, _folder: Path) -> None:
+    def __init__(self) -> None:
         self.log = FakeLog()
         self.storage = MemoryStorage()
 
@@ -77,10 +84,37 @@ class LocalDisk:
         return RawTable(str(self._root), RawSchema(), {})
 
 
-@pytest.fixture(params=[Fake, LocalDisk])
+class InStore:
+    """delta-rs in an S3 store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._bucket = store.make_bucket()
+
+    @property
+    def storage(self) -> Storage:
+        return self._open().storage
+
+    def open(self) -> Table:
+        return self._open()
+
+    def replace(self) -> None:
+        client = self._store.client()
+        for key in self._store.objects(self._bucket):
+            client.delete_object(Bucket=self._bucket, Key=key)
+        self._open()
+
+    def _open(self) -> RawTable:
+        return RawTable(self._store.url(self._bucket), RawSchema(), self._store.storage_options)
+
+
+@pytest.fixture(params=["fake", "disk", "moto", "versity"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    made: Backend = request.param(tmp_path)
-    return made
+    if request.param == "fake":
+        return Fake()
+    if request.param == "disk":
+        return LocalDisk(tmp_path)
+    return InStore(request.getfixturevalue(request.param))
 
 
 def put(table: Table, txns: dict[str, int], *, by: str = "", files: tuple[DataFile, ...] = (), **info: Any) -> None:
@@ -430,6 +464,35 @@ def test_a_handle_survives_checkpoints_and_being_reopened(tmp_path: Path) -> Non
     assert table.version == 120
     assert table.txns == {"app/a/0": 119}
     assert RawTable(str(root), RawSchema(), {}).txns == {"app/a/0": 119}
+
+
+@dataclass
+class FailsOnce:
+    """A table's files, of which one can't be read the first time."""
+
+    files: LocalStorage
+    path: str
+
+    def read(self, path: str) -> bytes | None:
+        if path == self.path:
+            self.path = ""
+            raise OSError("connection reset by peer")
+        return self.files.read(path)
+
+
+def test_a_refresh_that_fails_on_the_way_is_as_if_it_had_not_begun(tmp_path: Path) -> None:
+    """Entries that were taken in before the failure are taken in again, and must not seem to move txns back."""
+    table, other = (RawTable(str(tmp_path / "t"), RawSchema(), {}) for _ in range(2))
+    for number in range(3):
+        put(other, {"app/a/0": number}, by=f"c{number}")
+        other.refresh()
+    assert isinstance(table.storage, LocalStorage)
+    table.storage = FailsOnce(table.storage, entry_path(3))  # type: ignore[assignment]  # only reads are looked at
+    with pytest.raises(OSError, match="reset"):
+        table.refresh()
+    assert [table.version, table.txns] == [0, {}]
+    table.refresh()
+    assert [table.version, table.txns] == [3, {"app/a/0": 2}]
 
 
 def test_txns_outlive_a_log_that_was_cleaned_up(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -12,7 +10,6 @@ import pytest
 
 from ingestor.committer import Outcome
 from ingestor.errors import Fenced
-from ingestor.records import TopicPartition
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.s3_commits import TP, Writer, assert_exactly_once, held
 
@@ -46,20 +43,6 @@ FAULTS = {
     "412 after the store has it": (Fault(Kind.STATUS_AFTER, status=412), 1, UNANSWERED),
     "too many requests": (Fault(Kind.STATUS_BEFORE, status=429), 4, LANDED),
 }
-
-
-# What befalls a request of any kind, and what only a conditional one is answered.
-ANY_REQUEST = [
-    *(Fault(kind) for kind in (Kind.RESET_BEFORE, Kind.RESET_AFTER, Kind.TRUNCATE) for _ in range(6)),
-    *(Fault(Kind.STATUS_BEFORE, status=status) for status in (429, 500, 502, 503, 503, 504)),
-    *(Fault(Kind.STATUS_AFTER, status=status) for status in (500, 502, 503, 503, 504)),
-    *(Fault(Kind.DELAY, seconds=seconds) for seconds in (0.01, 0.02, 0.05, 0.4)),
-    Fault(Kind.TRICKLE, seconds=0.1),
-    Fault(Kind.HANG_BEFORE, seconds=0.5),
-    Fault(Kind.HANG_AFTER, seconds=0.5),
-    Fault(Kind.HALF_OPEN, seconds=0.5),
-]
-CONDITIONAL = [Fault(kind, status=status) for kind in (Kind.STATUS_BEFORE, Kind.STATUS_AFTER) for status in (409, 412)]
 
 
 @pytest.mark.parametrize(("fault", "times", "outcome"), FAULTS.values(), ids=FAULTS)
@@ -140,34 +123,3 @@ def test_of_two_owners_of_a_partition_one_lands(store: Store, bucket: str, proxy
 
             assert sorted(pool.map(land, writers, (0, 1))) == [False, True]
     assert_exactly_once(held(store, bucket), {TP: rounds})
-
-
-@pytest.mark.soak
-def test_random_faults_of_every_third_request_lose_and_double_nothing(any_store: Store) -> None:
-    """200 commits by 3 ingestors on one table, and each third request of any kind goes wrong somehow."""
-    seed = int(os.environ.get("FAULT_SEED") or random.randrange(1 << 30))
-    print(f"\nFAULT_SEED={seed} repeats this")  # noqa: T201 - pytest shows it with a failure
-    bucket = any_store.make_bucket()
-    partitions = [TopicPartition("t", number) for number in range(3)]
-    commits = dict(zip(partitions, (67, 67, 66), strict=True))
-    with FaultProxy(any_store.port) as proxy, ThreadPoolExecutor(3) as pool:
-        proxy.on("PUT", LOG, *ANY_REQUEST, *CONDITIONAL, times=None, every=3, seed=seed)
-        proxy.on("*", "", *ANY_REQUEST, times=None, every=3, seed=seed)
-        impatient = {"timeout": "250ms", "connect_timeout": "250ms", "backoff_config.max_backoff": "20ms"}
-        options = any_store.options(proxy.url) | impatient
-
-        def ingest(tp: TopicPartition) -> Writer:
-            writer = Writer(any_store.url(bucket), options, seed=seed + tp.partition)
-            before = None
-            for _ in range(commits[tp]):
-                staged = writer.stage_after(before, tp)
-                writer.land(staged)
-                before = staged.last[tp]
-            return writer
-
-        writers = list(pool.map(ingest, partitions, timeout=100))
-        assert proxy.hits > 300
-    assert_exactly_once(held(any_store, bucket), commits)
-    outcomes = [outcome for writer in writers for outcome in writer.outcomes]
-    assert outcomes.count(UNANSWERED) > 5
-    assert outcomes.count(Outcome.CONFLICT) > 5

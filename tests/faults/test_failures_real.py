@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -324,6 +325,16 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     for what in ("stage", "commit"):
         said = tried(what, tmp_path / what, limit=50_000)
         assert said.startswith("RefusedError trying: a file reached the size limit")
+
+
+@pytest.mark.parametrize("call", ["attempt", "settle"])
+def test_a_folder_that_is_gone(tmp_path: Path, call: str) -> None:
+    """Removed, moved or unmounted below a table that was open: waiting would bring nothing back."""
+    table = RawTable(str(tmp_path / "lake" / "table"), RawSchema(), {})
+    shutil.rmtree(tmp_path / "lake")
+    calls = {"attempt": lambda: table.attempt((), {}, {"commit_id": "x"}), "settle": lambda: table.settle(1)}
+    refused(failure_of(calls[call]), "a file or folder of the table is gone")
+    assert not (tmp_path / "lake").exists()
 
 
 def test_a_path_below_a_file(tmp_path: Path) -> None:

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
 
 from ingestor.failures import classify
 from ingestor.records import RawSchema
@@ -35,12 +32,9 @@ PART_BYTES = 5 * MIB  # delta-rs's
 
 def storage_of(url: str, options: dict[str, str]) -> ObjectStorage:
     """Return a table's files as the table opens them."""
-    RawTable(url, RawSchema(), options)
-    handle = DeltaTable(url, storage_options=options)
-    return ObjectStorage(
-        pafs.PyFileSystem(DeltaStorageHandler(url, options)),
-        lambda sizes: pafs.PyFileSystem(DeltaStorageHandler.from_table(handle._table, options, sizes)),
-    )
+    storage = RawTable(url, RawSchema(), options).storage
+    assert isinstance(storage, ObjectStorage)
+    return storage
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-COMMANDS = ("run", "check", "offsets", "audit", "locate", "demo")
+COMMANDS = ("run", "check", "offsets", "audit", "locate", "dlq", "demo")
 ROWS = 20
 RECORDS = [b"%d" % number for number in range(ROWS)]
 
@@ -132,13 +132,13 @@ def test_the_help_names_every_command_and_every_exit_code() -> None:
     assert "..." not in ended.stdout.partition("Commands:")[2], "a sentence is cut off"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "dlq publish", "dlq list", "dlq replay"])
 def test_the_help_of_a_command_has_an_example(command: str) -> None:
     """Most people read nothing else."""
-    ended = ingestor(command, "--help")
+    ended = ingestor(*command.split(), "--help")
 
     assert (ended.code, ended.stderr) == (0, "")
-    assert f"Example: ingestor {command}" in ended.stdout
+    assert f"Example: ingestor {command}" in " ".join(ended.stdout.split())
 
 
 # --- check ------------------------------------------------------------------------------------------------------------
@@ -281,6 +281,8 @@ def test_offsets_can_not_be_set_before_rows_that_somebody_else_landed(landed: Sh
     assert adopting.set(str(ROWS), "--yes").code == 0
     adopting.run()
     assert adopting.offsets() == list(range(2 * ROWS))
+    audit = ingestor("audit", adopting.config, "--against-kafka")
+    assert audit.code == 0, audit.stdout
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", ""], ids=["no", "enter", "nobody there"])
@@ -313,6 +315,7 @@ def test_offsets_are_set_after_a_yes(landed: Shop) -> None:
         ("{topic}:0=-1", ("not TOPIC:PARTITION=OFFSET", "for example")),
         ("{topic}:7=0", ("Kafka has no such partition", "has 2 partitions")),
         ("elsewhere:0=0", ("no route takes topic elsewhere", "routes: events")),
+        ("{topic}:0=21", ("Kafka ends at 20", "give 20 or less, or latest")),
     ],
 )
 def test_a_request_that_can_not_be_meant_is_refused(shown: Shop, request_text: str, words: tuple[str, ...]) -> None:
@@ -323,6 +326,33 @@ def test_a_request_that_can_not_be_meant_is_refused(shown: Shop, request_text: s
 
     assert_last_line(ended, 2, *words)
     assert shown.log == before
+
+
+def test_a_partition_can_not_be_set_twice(shown: Shop) -> None:
+    """Which of the two is meant, nobody can tell."""
+    before = shown.log
+
+    requests = [part for to in ("latest", "20") for part in ("--set", f"{shown.topic}:0={to}")]
+    ended = ingestor("offsets", shown.config, *requests, "--yes")
+
+    assert_last_line(ended, 2, f"--set {shown.topic}:0=20: {shown.topic}:0 is set twice")
+    assert shown.log == before
+
+
+def test_there_is_no_lag_behind_the_last_committed_record(shop: Shop) -> None:
+    """Transaction markers and aborted records are never landed; a committed record behind them is."""
+    topics.transact(shop.bootstrap, shop.topic, [b"committed"])
+    topics.transact(shop.bootstrap, shop.topic, [b"aborted"] * 3, end="abort")
+    shop.run()
+
+    def lag() -> int:
+        (partition,) = json.loads(ingestor("offsets", shop.config, "--json").stdout)["partitions"]
+        found: int = partition["lag"]
+        return found
+
+    assert lag() == 0
+    topics.produce(shop.bootstrap, shop.topic, [b"late"] * 2)
+    assert lag() == 2
 
 
 # --- audit ------------------------------------------------------------------------------------------------------------

@@ -92,6 +92,12 @@ class Ingestor:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int:
+        """The process's number."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def fell(self) -> bool:
         """Whether the process ended although nobody wanted it to."""
         return self._process is not None and not self.running and not self._may_end
@@ -201,6 +207,7 @@ class Deployment:
         self.app_id: str = document["app_id"]
         self.bootstrap: str = document["kafka"]["bootstrap.servers"]
         self.processes: list[Ingestor] = []
+        self.before_look: Callable[[], None] = lambda: None  # brings tables here that lie elsewhere
         self._configs = 0
         self._logs: dict[str, TableLog] = {}
 
@@ -253,6 +260,7 @@ class Deployment:
         """Return a table's log as it is now."""
         if route not in self._logs:
             self._logs[route] = TableLog(self.table(route))
+        self.before_look()
         return self._logs[route].look()
 
     def txns(self, route: str = ROUTE) -> dict[str, int]:

@@ -67,7 +67,8 @@ class Cluster:
 
     `config` overrides any broker setting. `listeners` adds listeners beside the plain one, by
     name and protocol (`{"TLS": "SSL"}`); their settings go into `config`
-    (`listener.name.tls.ssl.keystore.location`), their address comes from `address("TLS")`.
+    (`listener.name.tls.ssl.keystore.location`), their address comes from `address("TLS")`. `advertised` names the
+    address under which clients are told to reach a listener, as of a proxy; for one broker.
     """
 
     def __init__(
@@ -76,10 +77,12 @@ class Cluster:
         *,
         config: Mapping[str, object] | None = None,
         listeners: Mapping[str, str] | None = None,
+        advertised: Mapping[str, str] | None = None,
     ) -> None:
         self._count = brokers
         self._config = dict(config or {})
         self._protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **(listeners or {})}
+        self._advertised = dict(advertised or {})
         self._folder: Path | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self.brokers: tuple[Broker, ...] = ()
@@ -191,6 +194,7 @@ class Cluster:
         ports = nodes[node_id]
         replicas = min(3, self._count)
         listeners = {name: f"{name}://127.0.0.1:{port}" for name, port in ports.items()}
+        told = {name: f"{name}://{self._advertised[name]}" for name in self._advertised}
         return {
             "process.roles": "broker,controller",
             "node.id": node_id,
@@ -200,6 +204,9 @@ class Cluster:
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listeners": ",".join(listeners.values()),
+            "advertised.listeners": ",".join(
+                address for name, address in (listeners | told).items() if name != "CONTROLLER"
+            ),
             "listener.security.protocol.map": ",".join(
                 f"{name}:{protocol}" for name, protocol in self._protocols.items()
             ),

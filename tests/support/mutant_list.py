@@ -190,9 +190,7 @@ MUTANTS = (
         "",
         _LANE,
     ),
-    Mutant(
-        "gaps not recorded", "lane.py", "for tp in tps if tp in self._gaps)", "for tp in () if tp in self._gaps)", _LANE
-    ),
+    Mutant("gaps not recorded", "lane.py", "for gap in self._gaps.pop(tp, ()))", "for gap in ())", _LANE),
     Mutant(
         "draft kept after a fence",
         "lane.py",
@@ -301,7 +299,7 @@ MUTANTS = (
     Mutant(
         "a lost position throws away what was read",
         "pipeline.py",
-        "        if not route.lane.idle:\n",
+        "        if route.lane.holds(route.adrift):\n",
         "        if False:\n",
         _PIPELINE,
     ),
@@ -373,6 +371,13 @@ MUTANTS = (
         "        self._drop_gathered()\n        for",
         "        for",
         (_unit("stager"), _MACHINE),
+    ),
+    Mutant(
+        "drafts gather more than memory has",
+        "parquet.py",
+        "min(ROW_GROUP_BYTES, self._budget.share)",
+        "ROW_GROUP_BYTES",
+        (_unit("stager"),),
     ),
     Mutant(
         "the file is committed before it is durable",

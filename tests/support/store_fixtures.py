@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def build_before_tests(session: pytest.Session) -> None:
     """Build versitygw before the first test: it takes longer than a test may, and people see it."""
-    wanted = any({"versity", "store", "any_store"} & set(getattr(item, "fixturenames", ())) for item in session.items)
+    wanted = any(_needs_versity(item) for item in session.items)
     if not wanted or session.config.option.collectonly:
         return
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -25,6 +25,11 @@ def build_before_tests(session: pytest.Session) -> None:
         versitygw.build(announce)
     except versitygw.StoreUnavailableError as error:
         announce(f"tests on versitygw are skipped: {error}")
+
+
+def _needs_versity(item: pytest.Item) -> bool:
+    named = {"versity", "store", "any_store"} & set(getattr(item, "fixturenames", ()))
+    return bool(named) or "versity" in getattr(getattr(item, "callspec", None), "params", {}).values()
 
 
 @pytest.fixture(scope="session")

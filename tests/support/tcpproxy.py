@@ -69,6 +69,10 @@ class TcpServer:
         """Return where clients connect to."""
         return self._port
 
+    async def aim(self, upstream_port: int) -> None:
+        """Pass what comes from now on to another port."""
+        self._upstream_port = upstream_port
+
     async def connections(self) -> int:
         """Return how many connections were ever taken."""
         return self._connections
@@ -193,6 +197,10 @@ class TcpProxy:
         """How many connections were ever taken."""
         count: int = self._call("connections")
         return count
+
+    def aim(self, upstream_port: int) -> None:
+        """Pass what comes from now on to another port: for a server that must know the proxy's port to start."""
+        self._call("aim", upstream_port)
 
     def delay(self, seconds: float) -> None:
         """Wait before each chunk, in both directions, until healed."""

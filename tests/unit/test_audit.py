@@ -180,6 +180,19 @@ def test_what_another_app_id_ingested_is_not_ours_to_judge(maker: TableMaker) ->
     assert "another app_id" in report.notes[0]
 
 
+def test_rows_of_an_app_id_that_was_taken_over_from_are_no_finding(maker: TableMaker) -> None:
+    """`offsets --set` under a new app_id says where its own rows begin; what was there before another landed."""
+    maker.flush(records(0, 1, 2))
+    heir = TableMaker(maker.path, app_ids=AppIds(DEFAULT_TEMPLATE, "heir"))
+    heir.commit([], {TP: 2}, kind="set")
+    heir.flush(records(3, 4))
+    report = audit(heir, FakeKafka(records(*range(5))), from_start=True)
+    assert report.ok, list(report.lines())
+
+    maker.flush(records(5))
+    assert kinds(audit(heir)) >= {"outside_commit"}, "who was taken over from may not go on"
+
+
 def test_a_table_of_kafka_delta_ingest_is_audited_as_well(tmp_path: Path) -> None:
     """Its app ids name no topic, and its commits carry nothing but their actions."""
     ids = AppIds(KDI_TEMPLATE, "kdi", ("orders",))

@@ -361,6 +361,24 @@ def test_a_lost_position_is_placed_again_and_the_gap_declared(both: World) -> No
     assert [(gap.first, gap.last, gap.reason) for gap in gaps] == [(read, 29, "retention")]
 
 
+def test_placing_one_partition_again_leaves_the_others_where_they_are(both: World) -> None:
+    """An eager member has to assign them again too: in the middle of what it is reading, not at its end."""
+    both.kafka.produce(A0, [b"v"] * 8)
+    both.kafka.produce(A1, [b"v"] * 200)
+    process = both.process(limits=NEVER, poll_records=4)
+    process.go(2)
+    process.source.pause([A0])
+    both.kafka.retain_from(A0, 12)
+    process.go(8)
+    assert 0 < process.lane.positions[A1] < 100
+    both.kafka.produce(A0, [b"new"])
+    process.go(80)
+    process.lane.seal(FlushReason.ROWS)
+    process.go(3)
+    assert landed(both)[A1] == list(range(204))
+    assert landed(both)[A0][-1] == 12
+
+
 def test_a_lost_position_ends_the_process_under_fail(one: World) -> None:
     """Exit code 3; what was read before is in the table, nothing else is."""
     one.kafka.produce(A0, [b"v"] * 30)
@@ -411,8 +429,9 @@ def test_adrift_partitions_are_not_resumed(one: World) -> None:
 # --- back-pressure ---
 
 
-def test_a_full_memory_pauses_everything_until_half_of_it_is_free(one: World) -> None:
+def test_a_full_memory_pauses_everything_until_half_of_it_is_free(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumption stops, polling does not."""
+    monkeypatch.setattr("ingestor.pipeline._HOLD_SECONDS", 0.01)
     one.kafka.produce(A0, [b"x" * 100] * 50)
     process = one.process(limits=NEVER, budget=500, poll_records=4)
     process.step()

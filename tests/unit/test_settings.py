@@ -39,7 +39,7 @@ def test_defaults_are_those_of_the_readme() -> None:
     assert settings.http is not None
     assert settings.http.model_dump() == {"host": "127.0.0.1", "port": 8080}
     assert settings.log.model_dump() == {"format": "console", "level": "INFO"}
-    assert settings.dead_letters.model_dump() == {"topic": "{topic}-dlq", "format": "headers"}
+    assert settings.dead_letters.model_dump() == {"topic": "{topic}-dlq", "format": "headers", "create": True}
 
 
 def test_the_example_of_the_readme_loads(tmp_path: Path) -> None:

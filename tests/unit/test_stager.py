@@ -36,11 +36,18 @@ FULL = RawSchema(("key", "headers", "timestamp_type"))
 class Desk:
     """A draft and all that it needs."""
 
-    def __init__(self, *, schema: RawSchema | None = None, compression: str = "zstd", root: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        schema: RawSchema | None = None,
+        compression: str = "zstd",
+        root: Path | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         self.memory = MemoryStorage()
         self.storage: Storage = self.memory if root is None else LocalStorage(root)
         self.worker = ManualWorker()
-        self.budget = Budget(1 << 40)
+        self.budget = budget or Budget(1 << 40)
         self.schema = schema or RawSchema()
         self.draft = Draft(
             self.storage,
@@ -178,6 +185,20 @@ def test_row_groups_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> 
     assert metadata.num_row_groups >= 4
     assert max(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)) <= 10
     assert metadata.num_rows == 40
+
+
+def test_many_drafts_never_gather_more_than_half_of_the_budget(tmp_path: Path) -> None:
+    """Else all would wait for more to come, and nothing could come because the budget is used up."""
+    budget = Budget(80_000, writers=4)
+    desks = [Desk(root=tmp_path / str(number), budget=budget) for number in range(4)]
+    held = []
+    for at in range(30):
+        for desk in desks:
+            desk.add((A0, at), size=1_000)
+            desk.worker.run()
+            held.append(budget.used)
+    assert 30_000 < max(held) <= 40_000
+    assert sum(desk.parquet(desk.seal()).metadata.num_rows for desk in desks) == 120
 
 
 def test_row_groups_are_not_tiny(desk: Desk) -> None:
@@ -387,3 +408,15 @@ def test_the_budget_knows_when_it_is_used_up() -> None:
     budget.give_back(1)
     assert budget.wait(0)
     assert budget.used == 99
+
+
+def test_writers_that_gather_leave_room_for_more() -> None:
+    """Each writes when it has its share; else all would wait, with memory full, for a flush that only time brings."""
+    budget = Budget(60_000, writers=3)
+    desks = [Desk(budget=budget) for _ in range(3)]
+    for at in range(100):
+        for desk in desks:
+            desk.add((A0, at), size=1_000)
+            desk.worker.run()
+    assert budget.used < budget.limit // 2
+    assert [desk.parquet(desk.seal()).metadata.num_row_groups > 5 for desk in desks] == [True] * 3

@@ -1,0 +1,217 @@
+"""The quarantine table: what is new in it, and commits on it that are a compare-and-swap on its txn actions.
+
+Spark writes its rows; here they are only read, and marked as replayed. `look` returns one version of the table, and
+what is decided on that version is committed through it: at exactly the next version, or not at all (see `committer`
+for why, and for what an exception does not tell). A conflict means that somebody wrote in between: look again, decide
+again.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import TableNotFoundError
+
+from ingestor import deltalog
+from ingestor.committer import system_rng, waits_between
+from ingestor.dead_letters.letters import COORDINATES, SCHEMA
+from ingestor.errors import RefusedError, Unavailable
+from ingestor.failures import classify
+from ingestor.probe import probe
+from ingestor.records import TIMESTAMP
+from ingestor.table import live_files, open_handle, storage_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ingestor.dead_letters.letters import Coordinate
+    from ingestor.settings import RetrySettings
+    from ingestor.storage import Storage
+
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_PROTOCOLS = ((1, 1), (1, 2))
+_NEEDED = ("message_payload", "message_key", "error_reason", "error_class", "error_message", "replayed_at")
+_SAME_RECORD = " AND ".join(f"letter.{name} = sent.{name}" for name in COORDINATES)
+
+
+class Conflict(Exception):  # noqa: N818 - a verdict that steers the flow, not a failure
+    """Somebody else wrote the next version: look again."""
+
+
+class Quarantine:
+    """One route's quarantine table."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str], retry: RetrySettings) -> None:
+        self.uri = uri
+        self.storage: Storage = storage_of(uri, storage_options)
+        self._options = storage_options
+        self._retry = retry
+        self._probed = False
+
+    def look(self) -> Version | None:
+        """Return the table's newest version; None if there is no table, because nothing was ever parsed."""
+        try:
+            handle = open_handle(self.uri, self._options)
+            self._refuse_foreign(handle)
+            version = handle.version()
+            return Version(self, handle, version, deltalog.txns_at(self.storage, version))
+        except TableNotFoundError:
+            return None
+        except Exception as error:
+            raise classify(error, doing=f"reading quarantine table {self.uri}") from error
+
+    def prepare_to_write(self) -> None:
+        """Refuse a store that can't keep two writers apart."""
+        if not self._probed:
+            probe(self.uri, self._options)
+            self._probed = True
+
+    def _refuse_foreign(self, handle: DeltaTable) -> None:
+        protocol = handle.protocol()
+        if (protocol.min_reader_version, protocol.min_writer_version) not in _PROTOCOLS:
+            found = f"{protocol.min_reader_version}/{protocol.min_writer_version}"
+            msg = f"quarantine table {self.uri} has protocol {found}, where 1/2 without table features is needed"
+            raise RefusedError(msg, hint="drop the features (ALTER TABLE … DROP FEATURE), or choose a new quarantine")
+        present = {field.name for field in handle.schema().fields}
+        missing = [name for name in (*COORDINATES, *_NEEDED) if name not in present]
+        if missing:
+            msg = f"table {self.uri} is no quarantine table: it has no {', '.join(missing)}"
+            raise RefusedError(msg, hint="correct parse.ROUTE.quarantine in the configuration")
+
+    def attempt(self, call: Callable[[], None], slot: int, commit_id: str) -> None:
+        """Let a call put the log entry of a slot; find out from the log what became of it. Raise Conflict if lost."""
+        waits = waits_between(self._retry.base_seconds, self._retry.max_seconds)
+        rng = system_rng()
+        for left in range(self._retry.max_retries, -1, -1):
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - the log tells what became of it
+                failure: Exception = classify(error, doing=f"committing to quarantine table {self.uri}")
+                failure.__cause__ = error
+            else:
+                failure = Unavailable(f"quarantine table {self.uri}: the commit left no log entry")
+            entry = self.entry(slot)
+            if entry is not None:
+                if entry.commit_id != commit_id:
+                    raise Conflict
+                self._settle(entry)
+                return
+            if left == 0 or not isinstance(failure, Unavailable):
+                raise failure
+            time.sleep(next(waits) * rng.uniform(0.5, 1))
+
+    def entry(self, version: int) -> deltalog.Entry | None:
+        """Return one entry of the log, None if there is none or clean-up has removed it."""
+        try:
+            return deltalog.read_entry(self.storage, version)
+        except Exception as error:
+            raise classify(error, doing=f"reading the log of {self.uri}") from error
+
+    def oldest_entry(self, newest: int) -> int:
+        """Return the first entry of the unbroken run that ends with the newest one."""
+        version = newest
+        while version > 0 and self.entry(version - 1) is not None:
+            version -= 1
+        return version
+
+    def _settle(self, entry: deltalog.Entry) -> None:
+        """Return only when the entry, and the files that it adds, survive a power cut."""
+        try:
+            for added in entry.adds:
+                self.storage.settle(unquote(added.path))
+            self.storage.settle(deltalog.entry_path(entry.version))
+        except Exception as error:
+            raise classify(error, doing=f"syncing quarantine table {self.uri}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of the table, as it was looked at."""
+
+    table: Quarantine
+    handle: DeltaTable
+    number: int
+    txns: Mapping[str, int]
+
+    def entries(self, first: int) -> Iterator[deltalog.Entry]:
+        """Yield the log's entries from one on; LookupError at one that log clean-up has removed."""
+        try:
+            yield from deltalog.entries(self.table.storage, first, self.number)
+        except LookupError:
+            raise
+        except Exception as error:
+            raise classify(error, doing=f"reading the log of {self.table.uri}") from error
+
+    def paths(self) -> list[str]:
+        """Return the files that hold this version's rows."""
+        found = live_files(self.table.uri, self.table._options, self.number)  # noqa: SLF001 - one thing, two classes
+        return [unquote(file.path) for file in found]
+
+    def put_txn(self, app_id: str, value: int, info: Mapping[str, Any]) -> int:
+        """Commit one txn and no rows as the next version; return that version."""
+        commit_id = uuid.uuid4().hex
+        properties = _properties(app_id, value, info, commit_id)
+        self.table.attempt(lambda: self._append_nothing(properties), self.number + 1, commit_id)
+        return self.number + 1
+
+    def put_replayed(
+        self, origins: Sequence[Coordinate], moment_us: int, app_id: str, value: int, info: Mapping[str, Any]
+    ) -> None:
+        """Mark letters as replayed, and commit a txn with it, as the next version.
+
+        A letter that is no longer there needs no mark: it was moved to silver meanwhile.
+        """
+        commit_id = uuid.uuid4().hex
+        properties = _properties(app_id, value, info, commit_id)
+
+        def put() -> None:
+            merge = self.handle.merge(
+                _marks(origins, moment_us),
+                predicate=_SAME_RECORD,
+                source_alias="sent",
+                target_alias="letter",
+                commit_properties=properties,
+                post_commithook_properties=_NO_HOOKS,
+            )
+            if not merge.when_matched_update({"replayed_at": "sent.moment"}).execute()["num_target_rows_updated"]:
+                self._append_nothing(properties)  # without a row to change, delta-rs commits nothing
+
+        self.table.attempt(put, self.number + 1, commit_id)
+
+    def _append_nothing(self, properties: CommitProperties) -> None:
+        self.handle.create_write_transaction(
+            [],
+            mode="append",
+            schema=self.handle.schema(),
+            partition_by=list(self.handle.metadata().partition_columns),
+            commit_properties=properties,
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+
+def _marks(origins: Sequence[Coordinate], moment_us: int) -> pa.Table:
+    columns = {
+        name: pa.array([origin[part] for origin in origins], SCHEMA.field(name).type)
+        for part, name in enumerate(COORDINATES)
+    }
+    return pa.table({**columns, "moment": pa.array([moment_us] * len(origins), TIMESTAMP)})
+
+
+def _properties(app_id: str, value: int, info: Mapping[str, Any], commit_id: str) -> CommitProperties:
+    now_ms = time.time_ns() // 1_000_000
+    return CommitProperties(
+        max_commit_retries=0,
+        app_transactions=[Transaction(app_id, value, now_ms)],
+        custom_metadata={**info, "commit_id": commit_id},
+    )
+
+
+def is_new(entry: deltalog.Entry) -> bool:
+    """Tell whether an entry brought new dead letters; whoever removes files only rewrites what was there."""
+    return bool(entry.adds) and not entry.removes and all(file.data_change for file in entry.adds)

@@ -1,0 +1,170 @@
+"""Kafka fails while ingestors read from it: brokers die, leaders change, the network is cut, a disk rots."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support import topics
+from tests.support.history import read_topics
+from tests.support.ingestors import ROUTE
+from tests.support.kafka import Cluster
+from tests.support.tcpproxy import TcpProxy
+from tests.support.topics import Record
+from tests.support.traffic import Traffic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.ingestors import Deploy, Deployment, Ingestor
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_killed_broker_comes_back(deploy: Deploy, protocol: str) -> None:
+    """The only one is gone and back, twice: nobody ends, nothing is lost, and what comes later lands."""
+    with Cluster() as own:
+        topic = topics.create(own.bootstrap, partitions=4)
+        deployment = deploy(topic, bootstrap=own.bootstrap, kafka={"group.protocol": protocol})
+        members = [deployment.start() for _ in range(2)]
+        for number in range(3):
+            topics.produce(own.bootstrap, topic, numbered(200))
+            deployment.wait_for_rows((number + 1) * 200)
+            if number < 2:
+                own.kill()
+                own.start()
+        end(deployment, members)
+        assert len(deployment.judge_committed([topic])) == 600
+
+
+def test_leaders_change_under_traffic(deploy: Deploy) -> None:
+    """Of three brokers each is killed in turn; ingestion goes on with whoever leads, and loses nothing acknowledged."""
+    with Cluster(brokers=3) as own:
+        topic = topics.create(own.bootstrap, partitions=6, replicas=3, config={"min.insync.replicas": 2})
+        deployment = deploy(topic, bootstrap=own.bootstrap, flush={"seconds": 0.3})
+        members = [deployment.start() for _ in range(2)]
+        deployment.wait_for(lambda: all(member.events("placed") for member in members))
+        with Traffic(own.bootstrap, topic, partitions=6, seed=1) as traffic:
+            for dead in own.brokers:
+                deployment.wait_for_commits(3)
+                dead.kill()
+                deployment.wait_for_commits(3)
+                dead.start()
+        expected = deployment.expect([topic])
+        end(deployment, members)
+        deployment.judge(expected)
+        assert traffic.committed <= expected.keys()  # what was sent again is there twice, at two offsets
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["refusing", "silent"])
+def test_a_network_that_is_cut_longer_than_the_session(deploy: Deploy, silent: bool) -> None:  # noqa: FBT001 - a parameter
+    """One member is cut off and given up; the other takes over; when the first is back, both go on, fenced or not."""
+    with (
+        TcpProxy(0) as proxy,
+        Cluster(listeners={"NET": "PLAINTEXT"}, advertised={"NET": proxy.address}) as own,
+    ):
+        proxy.aim(int(own.address("NET").rpartition(":")[2]))
+        topic = topics.create(own.bootstrap, partitions=4)
+        deployment = deploy(
+            topic,
+            bootstrap=own.bootstrap,
+            kafka={"session.timeout.ms": 3000, "socket.timeout.ms": 3000},
+            flush={"seconds": 0.3},
+        )
+        near, far = deployment.start(), deployment.start(bootstrap_servers=proxy.address)
+        deployment.wait_for(lambda: near.events("placed") and far.events("placed"))
+        with Traffic(own.bootstrap, topic, partitions=4, seed=2) as traffic:
+            deployment.wait_for_commits(4)
+            gone_at = len(near.events("rebalance"))
+            proxy.outage(8, silent=silent)
+            deployment.wait_for(lambda: len(near.events("rebalance")) > gone_at)  # it was given what the other had
+            deployment.wait_for_commits(3)
+            taken = len(far.events("placed"))
+            deployment.wait_for(lambda: len(far.events("placed")) > taken)  # and came back
+            deployment.wait_for_commits(3)
+        expected = deployment.expect([topic])
+        end(deployment, [near, far])
+        deployment.judge(expected)
+        assert expected.keys() == traffic.committed
+
+
+def test_a_batch_that_rots_on_the_broker_s_disk_stops_the_ingestor_or_is_skipped(deploy: Deploy) -> None:
+    """Its checksum is wrong: it is named, nothing behind it is taken, and on demand just that batch is skipped."""
+    with Cluster() as own:
+        topic = topics.create(own.bootstrap)
+        for number in range(5):
+            topics.produce(own.bootstrap, topic, numbered(10, marked=b"batch %d " % number))
+        expected = read_topics(own.bootstrap, [topic])
+        own.stop()  # in order, else the broker would look through its log, and cut it off there
+        (segment,) = own.brokers[0]._folder.glob(f"data/{topic}-0/*.log")
+        spoil(segment, b"batch 2 5")
+        own.start()
+        deployment = deploy(topic, bootstrap=own.bootstrap)
+
+        stopped = deployment.once(code=3)
+        assert f"a batch of {topic}:0 at offset 20 fails its checksum" in stopped.last_line
+        assert "on_data_loss: skip" in stopped.last_line
+        assert deployment.log().rows in (0, 20)
+        deployment.judge(expected, complete=False)
+
+        deployment.document["routes"][ROUTE]["on_data_loss"] = "skip"
+        deployment.once()
+        lost = {(topic, 0, offset) for offset in range(20, 30)}
+        deployment.judge(expected, lost=lost)
+        declared = [
+            (gap["first"], gap["last"], gap["reason"]) for i in deployment.log().infos for gap in i.get("gaps", ())
+        ]
+        assert declared == [(20, 29, "corrupt")]
+
+
+def test_a_hanging_transaction_is_seen_in_the_status(kafka: Cluster, deploy: Deploy) -> None:
+    """The lag is up to what can be read, and the partition shows from where on it is held."""
+    topic = topics.create(kafka.bootstrap)
+    topics.produce(kafka.bootstrap, topic, numbered(5))
+    transaction = topics.unique("transaction")
+    topics.transact(kafka.bootstrap, topic, numbered(5), end="hang", transactional_id=transaction)
+    topics.produce(kafka.bootstrap, topic, numbered(5))
+    deployment = deploy(topic, http={"port": 0})
+    ingestor = deployment.start()
+    deployment.wait_for_rows(5)
+
+    assert deployment.wait_for(lambda: partition(ingestor)["open_transaction_at"]) == 5
+    assert partition(ingestor)["lag"] == 0
+
+    topics.transact(kafka.bootstrap, topic, numbered(1), transactional_id=transaction)  # ends the one that hangs
+    deployment.wait_for_rows(11)
+    deployment.wait_for(lambda: partition(ingestor)["open_transaction_at"] is None)
+    end(deployment, [ingestor])
+    deployment.judge_committed([topic])
+
+
+def partition(ingestor: Ingestor) -> dict[str, Any]:
+    """Return what the status page tells of the only partition."""
+    (started,) = ingestor.wait_for("started")
+    with urllib.request.urlopen(f"{started['http']}/api/status") as answer:  # noqa: S310 - loopback
+        (found,) = json.load(answer)["routes"][ROUTE]["partitions"]
+    return dict(found)
+
+
+def end(deployment: Deployment, members: list[Ingestor]) -> None:
+    """Let all end in order."""
+    assert members
+    for member in members:
+        member.stop()
+    assert [member.wait() for member in members] == [0] * len(members), deployment.state()
+
+
+def spoil(segment: Path, near: bytes) -> None:
+    """Change one byte of a record."""
+    content = bytearray(segment.read_bytes())
+    at = content.index(near)
+    content[at] ^= 0xFF
+    segment.write_bytes(content)
+
+
+def numbered(count: int, marked: bytes = b"") -> list[Record]:
+    return [Record(value=marked + b"%d" % number) for number in range(count)]
