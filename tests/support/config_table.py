@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 README = Path(__file__).parents[2] / "README.md"
 HEAD = "| key | default | |\n|---|---|---|\n"
 _NAMED = {"routes": "routes.NAME", "parse": "parse.NAME"}
+_NEEDS_QUOTES = "{},: "  # at either end
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -76,7 +77,9 @@ def _scalar(value: object) -> str:
         return f"{value // timedelta(hours=1)}h"
     if isinstance(value, float):
         return f"{value:g}"
-    return str(value) if value != "" else '""'
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if str(value).strip(_NEEDS_QUOTES) == str(value) != "" else f'"{value}"'
 
 
 def written() -> dict[str, tuple[str, str]]:
