@@ -1,4 +1,4 @@
-"""`python -m bench`: everything, in order. `python -m bench drain|commit|scrape|micro [options]`: one of them."""
+"""`python -m bench`: everything, in order. `python -m bench drain|commit|scrape|probe|micro [options]`: one of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from bench import report
 
-BENCHMARKS = ("drain", "commit", "scrape", "micro")
+BENCHMARKS = ("drain", "commit", "scrape", "probe", "micro")
 
 
 def main(arguments: list[str]) -> int:
