@@ -1,6 +1,7 @@
 """The programs that `drain` measures beside the ingestor, each a process of its own.
 
-produce BOOTSTRAP TOPIC SIZE RECORDS    fills a topic; not measured
+produce BOOTSTRAP TOPIC SIZE RECORDS [PARTITIONS]    fills a topic; not measured
+trickle BOOTSTRAP TOPIC SIZE PER_SECOND SECONDS PARTITIONS    sends so many records each second; not measured
 consume BOOTSTRAP TOPIC RECORDS         the least that reading costs: poll in big batches, drop the messages
 write FILE SIZE RECORDS                 the least that writing costs: ready columns into one Parquet file
 """
@@ -27,7 +28,7 @@ from ingestor.records import Columns, RawSchema
 from ingestor.records import TopicPartition as Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
@@ -35,37 +36,68 @@ _QUEUE_BYTES = (256 << 20) // 8  # what the ingestor takes of its default `memor
 _BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll
 _DISTINCT_ROW_GROUPS = 4
 _SILENCE_SECONDS_MAX = 60.0
+_PORTIONS_PER_SECOND = 50
 
 
-def produce(bootstrap: str, topic: str, size: int, records: int) -> None:
-    """Send records of one size, the partitions in turn, and wait until all are acknowledged."""
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "compression.type": "zstd",
-            "linger.ms": 100,
-            "batch.size": 1 << 20,
-            "queue.buffering.max.kbytes": 64 << 10,
-            "queue.buffering.max.messages": 500_000,
-        }
-    )
-    failures: list[KafkaError] = []
+class _Sender:
+    """Sends records to the partitions in turn; closing it waits until all are acknowledged."""
 
-    def delivered(error: KafkaError | None, _message: Message) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, *, linger_ms: int) -> None:
+        self._topic = topic
+        self._partitions = itertools.cycle(range(partitions))
+        self._failures: list[KafkaError] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "compression.type": "zstd",
+                "linger.ms": linger_ms,
+                "batch.size": 1 << 20,
+                "queue.buffering.max.kbytes": 64 << 10,
+                "queue.buffering.max.messages": 500_000,
+            }
+        )
+
+    def send(self, values: Iterable[bytes]) -> None:
+        for value in values:
+            partition = next(self._partitions)
+            while True:
+                try:
+                    self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        if self._producer.flush(_SILENCE_SECONDS_MAX) or self._failures:
+            raise RuntimeError(f"not every record was acknowledged: {self._failures[:3]}")
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
-            failures.append(error)
+            self._failures.append(error)
 
-    for number, value in enumerate(itertools.islice(_endless(size), records)):
-        while True:
-            try:
-                producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if number % 1000 == 0:
-            producer.poll(0)
-    if producer.flush(_SILENCE_SECONDS_MAX) or failures:
-        raise RuntimeError(f"not every record was acknowledged: {failures[:3]}")
+
+def produce(bootstrap: str, topic: str, size: int, records: int, partitions: int = PARTITIONS) -> None:
+    """Send records of one size, the partitions in turn, and wait until all are acknowledged."""
+    sender = _Sender(bootstrap, topic, partitions, linger_ms=100)
+    values = itertools.islice(_endless(size), records)
+    while chunk := list(itertools.islice(values, 1_000)):
+        sender.send(chunk)
+    sender.close()
+
+
+def trickle(bootstrap: str, topic: str, size: int, per_second: int, seconds: int, partitions: int) -> None:
+    """Send so many records each second, in even portions; a portion that is late is sent at once."""
+    sender = _Sender(bootstrap, topic, partitions, linger_ms=5)
+    values, portions = _endless(size), _PORTIONS_PER_SECOND
+    began = time.perf_counter()
+    sent = 0
+    for portion in range(1, seconds * portions + 1):
+        time.sleep(max(0.0, began + portion / portions - time.perf_counter()))
+        due = per_second * portion // portions
+        sender.send(itertools.islice(values, due - sent))
+        sent = due
+    sender.close()
 
 
 def _endless(size: int) -> Iterator[bytes]:
@@ -171,6 +203,10 @@ def main(arguments: list[str]) -> None:
     match arguments:
         case ["produce", bootstrap, topic, size, records]:
             produce(bootstrap, topic, int(size), int(records))
+        case ["produce", bootstrap, topic, size, records, partitions]:
+            produce(bootstrap, topic, int(size), int(records), int(partitions))
+        case ["trickle", bootstrap, topic, size, per_second, seconds, partitions]:
+            trickle(bootstrap, topic, int(size), int(per_second), int(seconds), int(partitions))
         case ["consume", bootstrap, topic, records]:
             consume(bootstrap, topic, int(records))
         case ["write", file, size, records]:

@@ -32,7 +32,7 @@ SIZES = (1_000, 100)  # bytes of a payload
 PROGRAMS = ("consume", "write", "ingest")
 PARTITIONS = 6
 SECONDS_MAX = 600.0
-_EMPTY = "empty"
+EMPTY = "empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class Bench:
 
     def fill(self) -> None:
         """Make the topics and fill all but the empty one."""
-        topics.create(self._bootstrap, _EMPTY, partitions=PARTITIONS)
+        topics.create(self._bootstrap, EMPTY, partitions=PARTITIONS)
         for size in SIZES:
-            topics.create(self._bootstrap, _topic(size), partitions=PARTITIONS)
-            cost = self._child("produce", self._bootstrap, _topic(size), size, self._records).cost
+            topics.create(self._bootstrap, topic(size), partitions=PARTITIONS)
+            cost = self._child("produce", self._bootstrap, topic(size), size, self._records).cost
             report.say(f"produced {self._records:,} records of {size:,} B in {cost.wall_seconds:.1f} s")
 
     def run(self, program: str, size: int, repetition: int) -> Run:
@@ -88,8 +88,8 @@ class Bench:
 
     def _consume(self, size: int, repetition: int) -> Run:
         """Reading alone. The first record may be long in coming, so the program itself takes the time from there on."""
-        idle = self._child("consume", self._bootstrap, _EMPTY, 0).cost
-        ended = self._child("consume", self._bootstrap, _topic(size), self._records)
+        idle = self._child("consume", self._bootstrap, EMPTY, 0).cost
+        ended = self._child("consume", self._bootstrap, topic(size), self._records)
         started = ended.cost.wall_seconds - json.loads(ended.last_line)["wall_seconds"]
         start_up = dataclasses.replace(idle, wall_seconds=started)
         return Run(size, repetition, "consume", self._records, start_up, ended.cost)
@@ -110,8 +110,8 @@ class Bench:
 
     def _ingest(self, size: int, repetition: int) -> Run:
         """The ingestor: on an empty topic, which is what starting, joining and leaving cost, then on all records."""
-        start_up, _, _ = self._ingested(_EMPTY, 0)
-        whole, written, commits = self._ingested(_topic(size), self._records)
+        start_up, _, _ = self._ingested(EMPTY, 0)
+        whole, written, commits = self._ingested(topic(size), self._records)
         return Run(size, repetition, "ingest", self._records, start_up, whole, written, commits)
 
     def _ingested(self, topic: str, records: int) -> tuple[Cost, int, int]:
@@ -137,7 +137,8 @@ class Bench:
         return measure.run([sys.executable, "-m", "bench.children", *arguments], seconds_max=SECONDS_MAX)
 
 
-def _topic(size: int) -> str:
+def topic(size: int) -> str:
+    """Return the name of the topic with payloads of a size."""
     return f"records-{size}"
 
 

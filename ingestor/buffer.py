@@ -147,9 +147,9 @@ def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.Array:
     """Return Kafka's milliseconds as UTC microseconds; null where Kafka has none, or no calendar reaches."""
     without = (milliseconds == -1) | (milliseconds < -_MAX_TIMESTAMP_MS) | (milliseconds > _MAX_TIMESTAMP_MS)
     if not without.any():
-        return pa.array(milliseconds * 1000, pa.int64()).cast(TIMESTAMP)
+        return pa.array(milliseconds * 1000, pa.int64()).view(TIMESTAMP)  # a cast would load all of pyarrow.compute
     micros = np.where(without, 0, milliseconds) * 1000
-    return pa.array(micros, pa.int64(), mask=without).cast(TIMESTAMP)
+    return pa.array(micros, pa.int64(), mask=without).view(TIMESTAMP)
 
 
 def _headers(headers: object) -> pa.Array:
