@@ -8,7 +8,7 @@ import sys
 
 from bench import report
 
-BENCHMARKS = ("drain", "commit", "scrape", "micro", "steady", "partitions", "peers")
+BENCHMARKS = ("drain", "commit", "scrape", "probe", "micro", "steady", "partitions", "peers")
 
 
 def main(arguments: list[str]) -> int:

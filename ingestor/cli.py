@@ -27,7 +27,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Land Kafka records in Delta Lake, each exactly once.",
+    help="Land Kafka records in Delta Lake, each exactly once.\n\n"
+    "\b\nExamples:\n"
+    "  ingestor check orders.yaml                   does it reach everything?\n"
+    "  ingestor run orders.yaml                     ingest until SIGTERM\n"
+    "  ingestor run orders.yaml --once              ingest what is there now\n"
+    "  ingestor offsets orders.yaml --json          how far is it?\n"
+    "  ingestor audit orders.yaml --against-kafka   is every record there once?\n\n"
+    "`ingestor COMMAND --help` tells more; while it runs, http://127.0.0.1:8080 shows what it does.",
     epilog="Exit codes: 0 done · 1 anything else · 2 configuration · 3 data loss or audit finding · "
     "4 storage or Kafka refuses for good · 5 OCC retries exhausted.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from dataclasses import dataclass
@@ -11,13 +12,14 @@ from ingestor.errors import Unavailable
 from ingestor.recent import SAMPLE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ingestor.broker import Watermarks
     from ingestor.placement import Cluster
     from ingestor.recent import Recent
     from ingestor.records import TopicPartition
 
+_PIECEMEAL_SECONDS = 5.0  # a Kafka that is away altogether is not asked for each topic
 _STUCK_TRANSACTION_SECONDS = 120.0  # brokers end a transaction after 60 s by default, 15 minutes at most
 
 
@@ -69,7 +71,7 @@ class Lag:
         """Take in what Kafka says; return the lag of all partitions together, None if it is not known."""
         positions = self._partitions()
         try:
-            marks = self._cluster.watermarks(list(positions)) if positions else {}
+            marks = self._marks(positions.keys()) if positions else {}
         except Exception as error:  # noqa: BLE001 - what the lag costs must never be ingestion
             self.trouble = str(error) if isinstance(error, Unavailable) else type(error).__name__
             return None
@@ -78,7 +80,23 @@ class Lag:
         self.ends = Ends(
             {tp: found.stable for tp, found in marks.items()}, {tp: at for tp, (at, _) in self._held.items()}
         )
-        return sum(max(0, marks[tp].stable - at) for tp, at in positions.items())
+        return sum(max(0, marks[tp].stable - at) for tp, at in positions.items() if tp in marks)
+
+    def _marks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """Ask for all at once; if that fails, topic by topic: one that was deleted must not hide the others."""
+        try:
+            return self._cluster.watermarks(list(tps))
+        except Unavailable:
+            found: dict[TopicPartition, Watermarks] = {}
+            deadline = time.monotonic() + _PIECEMEAL_SECONDS
+            for topic in sorted({tp.topic for tp in tps}):
+                with contextlib.suppress(Unavailable):
+                    found |= self._cluster.watermarks([tp for tp in tps if tp.topic == topic])
+                if time.monotonic() > deadline:
+                    break
+            if not found:
+                raise
+            return found
 
     def _watch_transactions(self, marks: Mapping[TopicPartition, Watermarks]) -> None:
         """Warn of a transaction that stays open: it hides everything behind it, and no lag shows it."""

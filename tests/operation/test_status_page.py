@@ -203,6 +203,22 @@ def test_many_partitions_are_shown_from_the_worst_on(page: Page, state: FakeStat
     assert "The 50 of 1,000 partitions that are furthest behind" in page.text
 
 
+def test_a_publisher_of_dead_letters_has_its_page_too(page: Page, state: FakeState) -> None:
+    """It has routes, and none of the rest."""
+    state.shown = lambda: {
+        "routes": {"events": {"published": 1234, "failure": None}, "orders": {"published": 0, "failure": "no topic"}},
+        "turns": 3,
+        "last_turn_at": 0,
+        "ready": False,
+        "reasons": ["route orders: no topic"],
+    }
+    page.wait_for(f"{VERDICT} === 'not ready'")
+    assert "1,234 published" in page.text
+    assert "no topic" in page.text
+    assert "Records read per second" not in page.text
+    assert page.run("document.getElementById('silent').textContent") == ""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_colour_can_be_read(page: Page, scheme: str) -> None:
     """At least 4.5 to 1 against what is behind it, as WCAG AA asks."""

@@ -49,12 +49,15 @@ class FakeCluster:
         self.ends = {ONE: 15, TWO: 20}
         self.open_at: dict[TopicPartition, int] = {}
         self.away: Exception | None = None
+        self.deleted: set[str] = set()
         self.asked = threading.Semaphore(0)
 
     def watermarks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         self.asked.release()
         if self.away is not None:
             raise self.away
+        if self.deleted & {tp.topic for tp in tps}:
+            raise Unavailable("unknown topic")
         return {tp: Watermarks(0, self.ends[tp], self.open_at.get(tp, self.ends[tp])) for tp in tps}
 
 
@@ -203,6 +206,14 @@ def test_a_stopped_route_falls_behind(desk: Desk) -> None:
     desk.tick(positions={}, failure=DataLossError("gone", hint="skip it"))
     desk.status._lag.ask_soon()
     eventually(lambda: desk.lag() == {ONE: 10})
+
+
+def test_a_topic_that_was_deleted_does_not_hide_the_lag_of_others(desk: Desk) -> None:
+    other = TopicPartition("deleted", 0)
+    desk.cluster.deleted.add("deleted")
+    desk.tick(positions={ONE: 10, other: 3})
+    eventually(lambda: desk.lag() == {ONE: 5, other: None})
+    assert desk.status.components()["kafka"] is None
 
 
 def test_a_kafka_that_is_away_is_told_and_the_last_lag_stays(desk: Desk) -> None:

@@ -1,0 +1,243 @@
+"""README and docs/ say what is so: every command runs, every table is the program's own, every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from ingestor import settings
+from ingestor.errors import ConfigError, DataLossError, IngestorError, OccExhaustedError, RefusedError
+from ingestor.metrics import Metrics
+from ingestor.records import RawSchema
+from tests.support import config_table, topics
+from tests.support.command import Command, ingestor
+
+if TYPE_CHECKING:
+    from tests.support.kafka import Cluster
+
+ROOT = Path(__file__).parents[2]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOPIC = "user.events.v1"
+RECORDS = 150  # in each of two partitions
+KDI_RECORDS = 100  # that kafka-delta-ingest had landed of partition 0
+
+# Commands that no test can run as they stand, and what proves them.
+ELSEWHERE = {
+    "make setup": (".ci/run", "make test"),
+    "make demo": ("tests/integration/test_cli_commands.py", "test_the_demo_needs_nothing_and_leaves_nothing"),
+    "make test": (".ci/run", "make test"),
+    "docker compose -f docker/compose.yaml up --build --detach": (
+        "tests/operation/test_deployment_files.py",
+        "test_compose_reads_the_file",
+    ),
+    "kubectl apply -k docker/kubernetes": ("tests/operation/test_deployment_files.py", "test_kustomize_builds_it"),
+}
+DLQ = ("tests/integration/test_dead_letters.py", "tests/integration/test_replay.py")  # need a quarantine table
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """Return a document's fenced blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands(path: Path) -> list[str]:
+    """Return every command of a document, without comments."""
+    lines = [line.partition(" #")[0].strip() for block in blocks(path, "sh") for line in block.splitlines()]
+    return [" ".join(line.split()) for line in lines if line and not line.startswith("#")]
+
+
+@dataclass(frozen=True)
+class World:
+    """A folder in which the commands of a document are run as by a person."""
+
+    folder: Path
+    environ: dict[str, str]
+
+    def run(self, command: str) -> str:
+        """Run a command; return what it prints."""
+        program, *words = shlex.split(command)
+        assert program == "ingestor", f"nobody runs {command!r}: add it to ELSEWHERE, with what proves it"
+        arguments = [str(self.folder / word) if word.endswith(".yaml") else word for word in words]
+        if words[0] == "run" and "--once" not in words:
+            with Command(*arguments, environ=self.environ) as started:
+                started.wait_for("placed")
+                started.signal(signal.SIGTERM)
+                ended = started.end()
+        else:
+            ended = ingestor(*arguments, environ=self.environ)
+        assert ended.code == 0, f"{command} ended with {ended.code}: {ended.last_line}"
+        return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def user_events(kafka: Cluster) -> str:
+    """The topic that the documents speak of."""
+    topics.create(kafka.bootstrap, TOPIC, partitions=2)
+    records: list[topics.Record | bytes | None] = [
+        topics.Record(value=b"%d" % number, partition=number % 2) for number in range(2 * RECORDS)
+    ]
+    topics.produce(kafka.bootstrap, TOPIC, records)
+    return TOPIC
+
+
+@pytest.fixture
+def world(tmp_path: Path, kafka: Cluster, user_events: str) -> World:
+    """README's own minimal configuration, on a broker of today."""
+    document = yaml.safe_load(blocks(ROOT / "README.md", "yaml")[0])
+    assert document["routes"]["user-events"]["topics"] == [user_events]
+    document["kafka"] = {"bootstrap.servers": kafka.bootstrap, "group.id": topics.unique("docs")}
+    document["http"] = {"port": 0}
+    (tmp_path / "orders.yaml").write_text(yaml.safe_dump(document))
+    kdi = blocks(ROOT / "docs" / "migration.md", "yaml")[0]
+    (tmp_path / "kdi.yaml").write_text(kdi + "http: {port: 0}\n")
+    return World(tmp_path, {"KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap})
+
+
+def test_there_are_commands_to_test() -> None:
+    assert sum(len(commands(path)) for path in DOCS) > 20
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.stem)
+def test_every_command_is_run_or_proven_elsewhere(path: Path) -> None:
+    for command in commands(path):
+        if command.startswith("ingestor dlq "):
+            assert all((ROOT / test).is_file() for test in DLQ)
+        elif command in ELSEWHERE:
+            file, word = ELSEWHERE[command]
+            assert word in (ROOT / file).read_text()
+        else:
+            assert command.startswith("ingestor "), command
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["README", "operations", "recovery", "guarantee"])
+def test_the_commands_of_a_document_work(name: str, world: World) -> None:
+    """In their order, on a table that holds what the topic holds."""
+    (path,) = (path for path in DOCS if path.stem == name)
+    done: set[str] = set()
+    if name != "README":
+        world.run("ingestor run orders.yaml --once")
+    for command in commands(path):
+        elsewhere = command in ELSEWHERE or command.startswith("ingestor dlq ") or "completion" in command
+        if not elsewhere and command not in done:
+            world.run(command)
+            done.add(command)
+    assert done
+
+
+@pytest.mark.integration
+def test_the_migration_works_as_it_is_written(world: World) -> None:
+    """Its commands in order; kafka-delta-ingest's rows stay, and no record is there twice or missing."""
+    table = leave_kdi_table(world.folder / "lake" / "kdi")
+    for command in commands(ROOT / "docs" / "migration.md"):
+        world.run(command)
+    assert offsets(table) == {0: list(range(RECORDS)), 1: list(range(RECORDS))}
+    assert DeltaTable(table).transaction_version("orders-0") == RECORDS - 1
+    assert DeltaTable(table).transaction_version("orders-1") == RECORDS - 1
+    other = world.folder / "lake" / "raw" / "user-events"
+    assert offsets(other) == {0: list(range(KDI_RECORDS, RECORDS)), 1: list(range(RECORDS))}
+
+
+@pytest.mark.integration
+def test_a_kdi_table_under_another_name_is_refused(world: World) -> None:
+    """Reading it again would double its rows; the refusal names KDI's own app id."""
+    leave_kdi_table(world.folder / "lake" / "kdi")
+    config = (world.folder / "kdi.yaml").read_text().replace('txn_app_id: "{app_id}-{partition}"', "")
+    (world.folder / "wrong.yaml").write_text(config)
+    refused = ingestor("run", world.folder / "wrong.yaml", "--once", environ=world.environ)
+    assert refused.code == 2
+    assert "orders-0" in refused.last_line
+
+
+def leave_kdi_table(path: Path) -> Path:
+    """Write what kafka-delta-ingest leaves: rows, and in the same commit a txn `app_id-partition`."""
+    rows: dict[str, list[Any]] = {
+        "stream_topic": [TOPIC] * KDI_RECORDS,
+        "stream_partition": [0] * KDI_RECORDS,
+        "stream_offset": list(range(KDI_RECORDS)),
+        "message_timestamp": [datetime.now(UTC)] * KDI_RECORDS,
+        "message_payload": [b"%d" % (2 * number) for number in range(KDI_RECORDS)],
+    }
+    txn = Transaction("orders-0", KDI_RECORDS - 1, 1_700_000_000_000)
+    schema = pa.schema(RawSchema().file)
+    columns = [pa.array(rows[field.name], field.type) for field in schema]
+    write_deltalake(
+        path,
+        pa.Table.from_arrays(columns, schema=schema),
+        commit_properties=CommitProperties(app_transactions=[txn]),
+    )
+    return path
+
+
+def offsets(table: Path) -> dict[int, list[int]]:
+    """Return the offsets that a table holds, by partition."""
+    found = DeltaTable(table).to_pyarrow_table(columns=["stream_partition", "stream_offset"]).to_pydict()
+    by_partition: dict[int, list[int]] = {}
+    for partition, offset in zip(*found.values(), strict=True):
+        by_partition.setdefault(partition, []).append(offset)
+    return {partition: sorted(found) for partition, found in by_partition.items()}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.stem)
+def test_every_configuration_shown_is_accepted(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
+    for block in blocks(path, "yaml"):
+        shown = tmp_path / "shown.yaml"
+        shown.write_text(block)
+        settings.load(shown)
+
+
+def test_the_configuration_table_is_that_of_the_settings() -> None:
+    """Every key, its default and an explanation. `python -m tests.support.config_table` mends keys and defaults."""
+    shown = config_table.written()
+    assert {key: default.strip("`") for key, (default, _) in shown.items()} == config_table.rows()
+    assert all(text.strip() for _, text in shown.values())
+
+
+def test_the_metrics_table_is_that_of_the_metrics() -> None:
+    table = re.findall(r"^\| `(ingestor_\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    metrics = Metrics()
+    named = {
+        f"{family.name}_total" if family.type == "counter" else family.name for family in metrics.registry.collect()
+    }
+    assert {name.replace("ingestor_build", "ingestor_build_info") for name in named} == set(table)
+
+
+def test_every_exit_code_has_its_page_and_its_line() -> None:
+    codes = {
+        0,
+        *(kind.exit_code for kind in (IngestorError, ConfigError, DataLossError, RefusedError, OccExhaustedError)),
+    }
+    runbook = (ROOT / "docs" / "operations.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    for code in codes:
+        assert f"### Exit {code}\n" in runbook
+        assert re.search(rf"^\| {code} \| ", readme, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.stem)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        found = path.parent / file if file else path
+        assert found.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, target
+
+
+def test_screenshots_are_small() -> None:
+    for image in (ROOT / "docs").glob("*.png"):
+        assert image.stat().st_size < 100_000
