@@ -18,7 +18,7 @@ help: ## Show this help
 	@echo "  Variables: PYTHON=python3.12 (makes .venv), PYTEST_ARGS='-k name' (for test and soak)"
 
 .PHONY: setup
-setup: $(VENV)/.project $(VENV)/.dev ## Install everything into .venv: ingestor, Spark, test tools
+setup: $(VENV)/.project $(VENV)/.dev $(VENV)/.jar ## Install everything into .venv: ingestor, Spark, test tools
 
 .PHONY: demo
 demo: $(VENV)/.project $(VENV)/.ingest ## Ingest, kill, restart and audit on an embedded Kafka
@@ -99,6 +99,11 @@ $(VENV)/.venv:
 # No step isolates its build: isolation would fetch backends that no hash has checked.
 $(VENV)/.build: requirements/build.txt $(VENV)/.venv
 	@$(PIP) install --quiet --require-hashes -r $<
+	@touch $@
+
+# The log stores by which Spark and ingestors share a table; needs a JDK, and says so where there is none.
+$(VENV)/.jar: $(wildcard spark_jobs/java/ingestor/*.java) spark_jobs/build.py $(VENV)/.dev
+	@$(BIN)/python -m spark_jobs.build
 	@touch $@
 
 $(VENV)/.project: pyproject.toml $(VENV)/.build

@@ -1,0 +1,42 @@
+"""The balance: where every raw row went."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from ingestor.errors import DataLossError
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Raw rows, and the four ways that a row can go; each number comes from another count."""
+
+    raw: int = 0
+    silver: int = 0
+    quarantine: int = 0
+    duplicates: int = 0
+    tombstones: int = 0
+
+    def __add__(self, other: Balance) -> Balance:
+        """Return both together."""
+        return Balance(*(mine + theirs for mine, theirs in zip(self._numbers, other._numbers, strict=True)))
+
+    @property
+    def _numbers(self) -> tuple[int, ...]:
+        return (self.raw, self.silver, self.quarantine, self.duplicates, self.tombstones)
+
+    @property
+    def even(self) -> bool:
+        """Tell whether every row went one way."""
+        return self.raw == sum(self._numbers[1:])
+
+    def to_json(self) -> str:
+        """Return the balance as one line."""
+        return json.dumps(asdict(self))
+
+    def require_even(self, what: str) -> None:
+        """Raise if it does not add up."""
+        if not self.even:
+            hint = "keep tables and checkpoint as they are until it is understood; the next run does not mend it"
+            raise DataLossError(f"{what}: the balance does not add up: {self.to_json()}", hint=hint)

@@ -1,0 +1,66 @@
+"""`compact`: many small files of raw and silver into few of the target size, while ingestors go on.
+
+OPTIMIZE moves rows and changes none: its entry says so (`dataChange: false`), and neither the parse stream nor dead
+letters take its files for new. It conflicts with no append, only with another rewriting of the same files; then it
+tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delta.tables import DeltaTable
+
+from spark_jobs import failures, retry
+from spark_jobs.places import TableLog, spark_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+TARGET_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a table was before, and is now."""
+
+    table: str
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int
+    seconds: float
+
+
+def compact(
+    session: SparkSession, table: str, *, zorder: Sequence[str] = (), target_bytes: int = TARGET_BYTES
+) -> Summary | None:
+    """Compact one table; None if there is none yet."""
+    try:
+        if not TableLog(session, table).exists:
+            return None
+        started = time.monotonic()
+        before = _size(session, table)
+        for bound in ("minFileSize", "maxFileSize"):
+            session.conf.set(f"spark.databricks.delta.optimize.{bound}", str(target_bytes))
+        retry.on_conflict(lambda: _optimize(session, table, zorder), doing=f"compacting {table}")
+        return Summary(table, *before, *_size(session, table), round(time.monotonic() - started, 1))
+    except Exception as error:
+        raise failures.explain(error, doing=f"compacting {table}") from error
+
+
+def _optimize(session: SparkSession, table: str, zorder: Sequence[str]) -> None:
+    builder = DeltaTable.forPath(session, spark_path(table)).optimize()
+    if zorder:
+        builder.executeZOrderBy(*zorder)
+    else:
+        builder.executeCompaction()
+
+
+def _size(session: SparkSession, table: str) -> tuple[int, int]:
+    detail = DeltaTable.forPath(session, spark_path(table)).detail().select("numFiles", "sizeInBytes").first()
+    return (0, 0) if detail is None else (int(detail[0]), int(detail[1]))

@@ -1,0 +1,217 @@
+"""Which format a record is in, and what its fields are: JSON, CSV, and Avro in three wrappings.
+
+Spark's own readers are kinder than a table of facts can afford: JSON's stops at the record's last bracket whatever
+comes after, Avro's where the schema ends, CSV's at the first line. Each is asked in a way that shows what was left:
+
+- JSON is read as the one element of an array. More than one element, or text after it, shows; only a record with a `]`
+  of its own could close that array early, so such a record is read once more before a mark that it can't contain.
+- Avro is read with sixteen bytes after it that must come out again (`avro.with_end`).
+- CSV has no line end: a second line makes one field too many.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.avro.functions import from_avro
+
+from spark_jobs import avro, ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from spark_jobs.plan import Plan
+
+FIELDS = "__fields"  # the record as a struct of the schema's fields
+UNREAD = "__unread"  # why it could not be read; null if it could
+_FORMAT = "__format"
+_TEXT = "__text"
+_JSON = "__json"
+_CSV = "__csv"
+_AVRO = "__avro"
+_CORRUPT = "__corrupt"
+_BLANKS = " \\t\\r\\n\\f"
+_SINGLE_OBJECT = "C301"
+_SINGLE_HEAD_BYTES = 10
+_REGISTRY_HEAD_BYTES = 5
+_JSON_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+def own(name: str) -> Column:
+    """Return a raw column; it steps aside here for fields that may be called the same."""
+    return F.col(f"__{name}")
+
+
+def decode(raw: DataFrame, plan: Plan) -> DataFrame:
+    """Return the raw columns (see `own`) with FIELDS and UNREAD."""
+    rows = raw.select(*(F.col(name).alias(f"__{name}") for name in raw.columns))
+    payload = own("message_payload")
+    rows = rows.withColumn(_TEXT, payload.cast("string")).withColumn(_FORMAT, _detected(plan))
+    for name, column in ((_JSON, _json), (_CSV, _csv)):
+        if name.removeprefix("__") in plan.formats:
+            rows = rows.withColumn(name, column(plan))
+    if "avro" in plan.formats:
+        rows = _with_avro(rows, plan)
+    kind = F.col(_FORMAT)
+    fits, value = F.lit(False), F.lit(None).cast(_struct(plan))
+    for name, fit, found in _readings(plan):
+        fits = F.when(kind == name, fit).otherwise(fits)
+        value = F.when(kind == name, found).otherwise(value)
+    rows = rows.withColumn("__fits", fits)
+    detected = len(plan.formats) > 1
+    unfit = F.when(kind.isin("plain", "none"), F.lit("undecodable" if detected else "malformed"))
+    unread = (
+        F.when(kind == "empty", F.lit("empty"))
+        .when(F.coalesce(F.col("__fits"), F.lit(False)), F.lit(None))
+        .otherwise(F.coalesce(unfit, F.lit("malformed")))
+    )
+    return rows.withColumn(UNREAD, unread).withColumn(FIELDS, F.when(F.col(UNREAD).isNull(), value))
+
+
+def _readings(plan: Plan) -> list[tuple[str, Column, Column]]:
+    """Return for each format whether the record fits, and its fields."""
+    found = []
+    if "json" in plan.formats:
+        one = F.col(_JSON)["r"]
+        found.append(("json", _whole_json(), one[0]))
+    if "csv" in plan.formats:
+        found.append(("csv", F.col(_CSV)[_CORRUPT].isNull() & F.col(_CSV).isNotNull(), _csv_fields(plan)))
+    if "avro" in plan.formats:
+        ends = F.col(_AVRO)[avro.END] == _end(F.col("__body"))
+        fields = F.struct(*(F.col(_AVRO)[f.name].cast(f.type).alias(f.name) for f in plan.fields)).cast(_struct(plan))
+        found += [(kind, ends, fields) for kind in ("single", "registry", "plain")]
+    return found
+
+
+def _struct(plan: Plan) -> str:
+    return f"STRUCT<{ddl.render(plan.fields)}>"
+
+
+# --- which format ---
+
+
+def _detected(plan: Plan) -> Column:
+    """Return json, csv, single, registry, plain, empty, none; null for a tombstone."""
+    payload, text = own("message_payload"), F.col(_TEXT)
+    blank = F.octet_length(payload) == 0
+    if plan.formats != ("avro",):
+        blank |= (F.octet_length(payload) < 64) & (F.trim(text, F.lit(" \t\r\n")) == "")  # noqa: PLR2004 - see below
+    kind = F.when(payload.isNull(), F.lit(None).cast("string"))
+    if len(plan.formats) == 1 and plan.formats[0] != "avro":
+        return kind.when(blank, F.lit("empty")).otherwise(F.lit(plan.formats[0]))
+    if "json" in plan.formats:
+        first = F.substring(text, 1, 1)
+        later = F.substring(F.ltrim(text, F.lit(" \t\r\n")), 1, 1)
+        kind = kind.when(first.isin("{", "["), F.lit("json"))
+        kind = kind.when(first.isin(" ", "\t", "\r", "\n") & later.isin("{", "["), F.lit("json"))
+    kind = kind.when(blank, F.lit("empty"))
+    if "avro" in plan.formats:
+        kind = kind.when(_starts(payload, _SINGLE_OBJECT), F.lit("single"))
+        if plan.registry:
+            kind = kind.when(
+                _starts(payload, "00") & (F.octet_length(payload) >= _REGISTRY_HEAD_BYTES), F.lit("registry")
+            )
+    if "csv" in plan.formats:
+        kind = kind.when(F.contains(text, F.lit(plan.csv_delimiter)) & F.is_valid_utf8(text), F.lit("csv"))
+    return kind.otherwise(F.lit("plain" if "avro" in plan.formats else "none"))
+
+
+def _starts(payload: Column, hexadecimal: str) -> Column:
+    head = F.substring(payload, 1, len(hexadecimal) // 2)
+    return head == F.unhex(F.lit(hexadecimal))
+
+
+# --- JSON ---
+
+
+def _json(plan: Plan) -> Column:
+    text = F.col(_TEXT)
+    schema = f"r ARRAY<{_struct(plan)}>, {_CORRUPT} STRING"
+    wrapped = F.concat(F.lit('{"r":['), text, F.lit("]}"))
+    readable = (F.col(_FORMAT) == "json") & F.is_valid_utf8(text)
+    return F.from_json(F.when(readable, wrapped), schema, _JSON_OPTIONS)
+
+
+def _whole_json() -> Column:
+    """Tell whether the text is one object of the schema, all of it."""
+    text, found = F.col(_TEXT), F.col(_JSON)
+    mark = F.hex(F.xxhash64(text))
+    before_mark = F.concat(F.lit("[["), text, F.lit('],"'), mark, F.lit('"]'))
+    closed_early = F.when(
+        F.contains(text, F.lit("]")), ~F.coalesce(F.get_json_object(before_mark, "$[1]") == mark, F.lit(False))
+    )
+    fits = found.isNotNull() & found[_CORRUPT].isNull() & (F.size(found["r"]) == 1) & found["r"][0].isNotNull()
+    return fits & ~F.coalesce(closed_early, F.lit(False))
+
+
+# --- CSV ---
+
+
+def _csv(plan: Plan) -> Column:
+    text = F.regexp_replace(F.col(_TEXT), "\r?\n$", "")
+    types = {field.name: field.type for field in plan.fields}
+    columns = [ddl.Field(name, types.get(name, "STRING")) for name in plan.csv_columns]
+    schema = ddl.render([*columns, ddl.Field(_CORRUPT, "STRING")])
+    options = {
+        "sep": plan.csv_delimiter,
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _CORRUPT,
+        "escape": '"',
+        "lineSep": "\u0001",
+        "maxColumns": str(max(512, 2 * len(columns))),
+    }
+    readable = (F.col(_FORMAT) == "csv") & F.is_valid_utf8(F.col(_TEXT))
+    return F.from_csv(F.when(readable, text), schema, options)
+
+
+def _csv_fields(plan: Plan) -> Column:
+    there = set(plan.csv_columns)
+    columns = [
+        (F.col(_CSV)[field.name] if field.name in there else F.lit(None)).cast(field.type).alias(field.name)
+        for field in plan.fields
+    ]
+    return F.struct(*columns)
+
+
+# --- Avro ---
+
+
+def _with_avro(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Add the record's bytes without their wrapping, and what Avro makes of them."""
+    assert plan.schema_avro is not None  # noqa: S101 - the job fills it in
+    schema = avro.load(plan.schema_avro)
+    payload, kind = own("message_payload"), F.col(_FORMAT)
+    after_head = F.expr(f"substring(__message_payload, {_SINGLE_HEAD_BYTES + 1})")
+    ours = F.substring(payload, 3, 8) == F.unhex(F.lit(avro.rabin(schema).hex()))
+    body = F.when(kind == "plain", payload).when((kind == "single") & ours, after_head)
+    known = [(number, text) for number, text in plan.writers if text is not None]
+    if plan.registry:
+        body = body.when(kind == "registry", F.expr(f"substring(__message_payload, {_REGISTRY_HEAD_BYTES + 1})"))
+    rows = rows.withColumn("__body", body)
+    read = F.concat(F.col("__body"), _end(F.col("__body")))
+    ending = json.dumps(avro.with_end(schema))
+    found = from_avro(F.when(kind != "registry", read), ending, {"mode": "PERMISSIVE"})
+    for number, text in known:
+        writer = avro.load(text)
+        options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(avro.with_end(avro.as_reader(schema, writer)))}
+        this = (kind == "registry") & (F.substring(payload, 2, 4) == F.unhex(F.lit(f"{number:08x}")))
+        other = from_avro(F.when(this, read), json.dumps(avro.with_end(writer)), options)
+        found = F.when(this, _columns(other, plan)).otherwise(_columns(found, plan))
+    return rows.withColumn(_AVRO, found)
+
+
+def _columns(found: Column, plan: Plan) -> Column:
+    """Return a record of any Avro schema with the columns and types of ours, so that two can meet in one column."""
+    columns = [found[field.name].cast(field.type).alias(field.name) for field in plan.fields]
+    return F.struct(*columns, found[avro.END].alias(avro.END))
+
+
+def _end(body: Column) -> Column:
+    return F.unhex(F.md5(body))

@@ -1,0 +1,103 @@
+package ingestor;
+
+import io.delta.storage.S3SingleDriverLogStore;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.nio.file.FileAlreadyExistsException;
+import java.util.Arrays;
+import java.util.Iterator;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * Log entries on S3, each by a PUT that the store refuses when the key is taken (If-None-Match: *).
+ *
+ * Delta's own store PUTs without a condition and so overwrites what another program has appended. Needs hadoop-aws 3.4.2 or
+ * newer; an older one does not know the option, which `must` turns into a refusal.
+ */
+public class S3LogStore extends S3SingleDriverLogStore {
+    private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
+    private static final String CHANGED = "org.apache.hadoop.fs.s3a.RemoteFileChangedException";
+
+    public S3LogStore(Configuration conf) {
+        super(conf);
+    }
+
+    @Override
+    public void write(Path path, Iterator<String> actions, Boolean overwrite, Configuration conf) throws IOException {
+        if (overwrite) {
+            super.write(path, actions, true, conf);
+            return;
+        }
+        byte[] mine = LocalLogStore.bytes(actions);
+        FileSystem files = path.getFileSystem(conf);
+        if (files.exists(path)) { // spares a request; what decides is the condition
+            throw new FileAlreadyExistsException(path.toString());
+        }
+        try {
+            put(files, path, mine);
+        } catch (IOException error) {
+            if (!refused(error)) {
+                throw error;
+            }
+            settle(files, path, mine, error);
+        }
+    }
+
+    /** Place an entry, then another over it; throw if the store took the second too. */
+    public void probe(Path path, Configuration conf) throws IOException {
+        FileSystem files = path.getFileSystem(conf);
+        put(files, path, new byte[] {'1'});
+        try {
+            put(files, path, new byte[] {'2'});
+        } catch (IOException error) {
+            if (refused(error)) {
+                return;
+            }
+            throw error;
+        }
+        throw new IOException("the second of two entries was taken too");
+    }
+
+    private static void put(FileSystem files, Path path, byte[] mine) throws IOException {
+        FSDataOutputStreamBuilder<?, ?> builder = files.createFile(path);
+        builder.overwrite(false);
+        builder.must(CONDITIONAL, true);
+        try (FSDataOutputStream out = builder.build()) {
+            out.write(mine);
+        }
+    }
+
+    /** Tell a taken key (412, or 409 while another PUT is on its way) by the whole chain of causes. */
+    private static boolean refused(Throwable error) {
+        for (Throwable at = error; at != null; at = at.getCause()) {
+            String text = String.valueOf(at.getMessage());
+            if (at instanceof org.apache.hadoop.fs.FileAlreadyExistsException || CHANGED.equals(at.getClass().getName())) {
+                return true;
+            }
+            if (text.contains("Status Code: 412") || text.contains("Status Code: 409")) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** The key is taken: by ourselves, if the answer to a first try was lost (each entry has an id of its own), or not. */
+    private static void settle(FileSystem files, Path path, byte[] mine, IOException error) throws IOException {
+        byte[] there;
+        try (FSDataInputStream in = files.open(path)) {
+            there = in.readAllBytes();
+        } catch (FileNotFoundException gone) {
+            throw error;
+        }
+        if (!Arrays.equals(there, mine)) {
+            FileAlreadyExistsException taken = new FileAlreadyExistsException(path.toString());
+            taken.initCause(error);
+            throw taken;
+        }
+    }
+}

@@ -1,0 +1,124 @@
+"""Object stores and disks as Spark sees them: its options, and the proof that no log entry can be overwritten.
+
+Two programs append to one table: the ingestor through delta-rs, and Spark. Each log entry must have one winner. What
+Delta's own log stores do is look and then place, which overwrites what came in between (tests/spark/test_beside.py
+shows it). So Spark must use ours, and a job that finds it does not refuses to start.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ingestor.errors import RefusedError
+from spark_jobs import jars
+from spark_jobs.places import Files, on_s3, spark_path
+from spark_jobs.session import jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from ingestor.settings import Settings
+    from spark_jobs.parse import Route
+
+_PROBE = "_ingestor_probe"
+_S3A = "spark.hadoop.fs.s3a."
+_FROM_OPTIONS = {
+    "endpoint_url": "endpoint",
+    "endpoint": "endpoint",
+    "access_key_id": "access.key",
+    "secret_access_key": "secret.key",
+    "session_token": "session.token",
+    "region": "endpoint.region",
+    "default_region": "endpoint.region",
+}
+
+
+def any_s3(routes: Sequence[Route]) -> bool:
+    """Tell whether a table or checkpoint lies on S3."""
+    return any(map(on_s3, _places(routes)))
+
+
+def _places(routes: Sequence[Route]) -> list[str]:
+    return [
+        place
+        for route in routes
+        for place in (route.raw, route.settings.table, route.settings.quarantine, route.settings.checkpoint)
+    ]
+
+
+def options(settings: Settings, routes: Sequence[Route]) -> dict[str, str]:
+    """Return `storage_options` as Spark's S3 client takes them."""
+    if not any_s3(routes):
+        return {}
+    found: dict[str, str] = {}
+    for key, value in settings.storage_options.items():
+        name = key.lower().removeprefix("aws_")
+        if name in _FROM_OPTIONS:
+            found[_S3A + _FROM_OPTIONS[name]] = value
+        elif name == "allow_http" and value.lower() in ("true", "1"):
+            found[f"{_S3A}connection.ssl.enabled"] = "false"
+        elif name == "virtual_hosted_style_request":
+            found[f"{_S3A}path.style.access"] = "false" if value.lower() == "true" else "true"
+    if f"{_S3A}endpoint" in found:
+        found.setdefault(f"{_S3A}path.style.access", "true")
+    return found
+
+
+def require_safe(session: SparkSession, routes: Sequence[Route]) -> None:
+    """Refuse a session whose commits could overwrite others, or a store that lets them."""
+    seen: set[str] = set()
+    for place in _places(routes):
+        path = spark_path(place)
+        scheme = path.partition("://")[0] if "://" in path else "file"
+        if scheme == "file":
+            _require_store(session, path, scheme, jars.LOCAL_LOG_STORE)
+        elif scheme == "s3a":
+            _require_store(session, path, scheme, jars.S3_LOG_STORE)
+            bucket = path.split("/")[2]
+            if bucket not in seen:
+                seen.add(bucket)
+                _probe(session, path)
+
+
+def _require_store(session: SparkSession, path: str, scheme: str, wanted: str) -> None:
+    """Ask Delta which log store it would really use, whatever the settings say."""
+    java = jvm(session)
+    conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way
+    stores = java.org.apache.spark.sql.delta.storage
+    try:
+        used: Any = stores.DelegatingLogStore(conf).getDelegate(
+            java.org.apache.hadoop.fs.Path(f"{scheme}:///" if scheme == "file" else path)
+        )
+        name = _class_name(used)
+    except Exception as error:  # noqa: BLE001 - whatever keeps it from being ours, it is not
+        name = f"none ({type(error).__name__})"
+    if name != wanted:
+        key = f"spark.delta.logStore.{scheme}.impl"
+        msg = f"Spark places log entries of {scheme} tables by {name}, which can overwrite an ingestor's commits"
+        raise RefusedError(msg, hint=f"set {key}={wanted}, with our jar in spark.jars, or leave both to the job")
+
+
+def _class_name(store: Any) -> str:  # noqa: ANN401 - Java's own
+    name = str(store.getClass().getName())
+    if name.endswith("LogStoreAdaptor"):
+        return str(store.logStoreImpl().getClass().getName())
+    return name
+
+
+def _probe(session: SparkSession, path: str) -> None:
+    """Place one small entry twice: the second must be refused, else the store ignores the condition."""
+    java = jvm(session)
+    conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way
+    target = f"{path.rstrip('/')}/{_PROBE}/{uuid.uuid4().hex}/00000000000000000000.json"
+    place = java.org.apache.hadoop.fs.Path(target)
+    store = java.ingestor.S3LogStore(conf)
+    try:
+        store.probe(place, conf)
+    except Exception as error:
+        msg = f"the store of {path} has no conditional PUT: a log entry was placed over another"
+        raise RefusedError(msg, hint="use a store, or a version of it, that honours If-None-Match") from error
+    finally:
+        Files(session).remove(target)

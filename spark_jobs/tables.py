@@ -1,0 +1,144 @@
+"""Silver and quarantine: how they are made, and how a batch is written into one exactly once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+
+from ingestor.errors import RefusedError
+from spark_jobs import ddl
+from spark_jobs.parsing import COORDINATES, EXTRAS
+from spark_jobs.places import TableLog, spark_path
+from spark_jobs.session import jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.ddl import Field
+    from spark_jobs.plan import Plan
+
+# Nothing here may need a reader or writer newer than the ingestor's: delta-rs reads and writes these tables too.
+_PROPERTIES = {
+    "delta.enableDeletionVectors": "false",
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+}
+_STATISTICS_MAX = 32
+_NOT_TYPE = ("nullable", "containsNull", "valueContainsNull", "metadata")
+QUARANTINE = (
+    ddl.Field("stream_topic", "STRING"),
+    ddl.Field("stream_partition", "INT"),
+    ddl.Field("stream_offset", "BIGINT"),
+    ddl.Field("message_timestamp", "TIMESTAMP"),
+    ddl.Field("message_payload", "BINARY"),
+    *(ddl.Field(name, kind) for name, kind in EXTRAS.items()),
+    ddl.Field("error_reason", "STRING"),
+    ddl.Field("error_class", "STRING"),
+    ddl.Field("error_message", "STRING"),
+    ddl.Field("processing_version", "STRING"),
+    ddl.Field("replayed_at", "TIMESTAMP"),
+)
+
+
+def create_silver(session: SparkSession, table: str, plan: Plan, partition_by: Sequence[str]) -> None:
+    """Create silver, or refuse one that the plan's rows don't fit into."""
+    indexed = ["source_topic", "stream_partition", "stream_offset", "message_timestamp"]
+    indexed += [] if plan.dedupe is None else plan.dedupe.by
+    indexed += [f.name for f in plan.silver if f.flat and f.type != "BINARY" and f.name not in indexed]
+    names = [name for name in indexed if name not in partition_by][:_STATISTICS_MAX]
+    _create(session, table, plan.silver, partition_by, names)
+
+
+def create_quarantine(session: SparkSession, table: str) -> None:
+    """Create quarantine, or refuse a table that is something else."""
+    _create(session, table, QUARANTINE, (), [*COORDINATES, "message_timestamp", "error_reason", "replayed_at"])
+
+
+def _create(
+    session: SparkSession, table: str, fields: Sequence[Field], partition_by: Sequence[str], indexed: Sequence[str]
+) -> None:
+    if not TableLog(session, table).exists:
+        builder = DeltaTable.createIfNotExists(session).location(spark_path(table))
+        for field in fields:
+            builder = builder.addColumn(field.name, field.type)
+        if partition_by:
+            builder = builder.partitionedBy(*partition_by)
+        columns = ",".join(ddl.quoted(name) for name in indexed)
+        for key, value in {**_PROPERTIES, "delta.dataSkippingStatsColumns": columns}.items():
+            builder = builder.property(key, value)
+        builder.execute()
+    _verify(session, table, fields, partition_by)
+
+
+def _verify(session: SparkSession, table: str, fields: Sequence[Field], partition_by: Sequence[str]) -> None:
+    """Refuse a table of other columns: a changed schema is a person's decision, not a batch's."""
+    snapshot = TableLog(session, table).snapshot()
+    there = _types(str(snapshot.schema().json()))
+    wanted = _types(str(jvm(session).org.apache.spark.sql.types.StructType.fromDDL(ddl.render(fields)).json()))
+    parts = [f"{name} is missing" for name in wanted if name not in there]
+    parts += [f"{name} is {there[name]}, not {kind}" for name, kind in wanted.items() if there.get(name, kind) != kind]
+    parts += [f"{name} is not of the schema" for name in there if name not in wanted]
+    if parts:
+        hint = "ALTER TABLE it by hand, or give the route a new table and run `spark_jobs reset`"
+        raise RefusedError(f"table {table} has another schema: {'; '.join(parts)}", hint=hint)
+    partitions = list(filter(None, str(snapshot.metadata().partitionColumns().mkString("\n")).split("\n")))
+    if partitions != list(partition_by):
+        msg = f"table {table} is partitioned by {partitions}, not by {list(partition_by)}"
+        raise RefusedError(msg, hint="set partition_by to match, or give the route a new table")
+
+
+def _types(schema: str) -> dict[str, str]:
+    """Return each column's type, from a schema's JSON; what may be null is no matter."""
+    fields = json.loads(schema)["fields"]
+    return {field["name"]: json.dumps(_bare(field["type"]), sort_keys=True).strip('"') for field in fields}
+
+
+def _bare(kind: Any) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(kind, dict):
+        return {key: _bare(value) for key, value in kind.items() if key not in _NOT_TYPE}
+    return [_bare(each) for each in kind] if isinstance(kind, list) else kind
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What one batch put into one table, as the table's own log tells it."""
+
+    rows: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """One table that batches are appended to, each once: its number is a txn of the commit."""
+
+    session: SparkSession
+    table: str
+    app_id: str
+
+    def landed(self, batch: int) -> Landed | None:
+        """Return what a batch put here, None if it has not written here (or had nothing to write)."""
+        log = TableLog(self.session, self.table)
+        txn = log.txn(self.app_id)
+        if txn is None or txn < batch:
+            return None
+        for commit in log.commits():
+            if commit.txns.get(self.app_id) == batch:
+                return Landed(commit.rows, int(commit.mark.get("duplicates", 0)))
+        msg = f"table {self.table}: the commit of batch {batch} is no longer in its log"
+        raise RefusedError(
+            msg, hint="run `spark_jobs reset`: rows that are there already are then counted, not written"
+        )
+
+    def append(self, rows: DataFrame, batch: int, *, duplicates: int) -> Landed:
+        """Append rows as the batch's commit, and return what the log then says."""
+        mark = {"job": self.app_id, "batch": batch, "duplicates": duplicates}
+        writer = rows.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", self.app_id).option("txnVersion", str(batch))
+        writer.option("userMetadata", json.dumps(mark)).save(spark_path(self.table))
+        landed = self.landed(batch)
+        return Landed(0, duplicates) if landed is None else landed

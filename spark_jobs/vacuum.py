@@ -1,0 +1,96 @@
+"""`vacuum`: files that no version within the retention needs, unless an unfinished parse still does.
+
+Compaction takes files out of the table that the parse stream has yet to read: it reads what was appended, not what that
+became. As long as such files are there all is well; a vacuum that removes them would lose their rows to silver.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ingestor.errors import DataLossError
+from spark_jobs import failures
+from spark_jobs.places import Files, TableLog, is_entry, spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.checkpoint import Checkpoint
+    from spark_jobs.parse import Route
+
+_HOUR_MS = 3_600_000
+_SHOWN_MAX = 1_000  # of a dry run, by Delta itself
+_ACTIONS = "add STRUCT<path: STRING, dataChange: BOOLEAN>, remove STRUCT<path: STRING, deletionTimestamp: BIGINT>"
+_PARSE_FIRST = "run `spark_jobs parse` to its end first, or take a longer --hours"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What a vacuum removes, or would."""
+
+    table: str
+    files: tuple[str, ...]
+    done: bool
+
+    @property
+    def line(self) -> str:
+        """Return it in words."""
+        count = f"{len(self.files):,}" + ("+" if len(self.files) >= _SHOWN_MAX else "")
+        return f"{self.table}: {count} files {'removed' if self.done else 'would go (--delete removes them)'}"
+
+
+def vacuum(session: SparkSession, route: Route, *, hours: int, delete: bool) -> list[Removal]:
+    """Vacuum a route's raw and silver tables; a dry run unless `delete`."""
+    try:
+        _refuse_unparsed(session, route, hours)
+        tables = [route.raw, route.settings.table]
+        return [_one(session, each, hours, delete=delete) for each in tables if TableLog(session, each).exists]
+    except Exception as error:
+        raise failures.explain(error, doing=f"route {route.name}, vacuum") from error
+
+
+def _one(session: SparkSession, table: str, hours: int, *, delete: bool) -> Removal:
+    command = f"VACUUM delta.`{spark_path(table)}` RETAIN {hours} HOURS"
+    doomed = tuple(row[0] for row in session.sql(f"{command} DRY RUN").collect())
+    if delete and doomed:
+        session.sql(command).collect()
+    return Removal(table, doomed, done=delete)
+
+
+def _refuse_unparsed(session: SparkSession, route: Route, hours: int) -> None:
+    """Refuse if a file that the parse stream has yet to read is old enough to go."""
+    checkpoint = route.checkpoint(session)
+    if not TableLog(session, route.raw).exists or checkpoint.last_batch() is None:
+        return  # a first parse begins with what is live
+    entries = _entries_since(session, route, _position(checkpoint, route))
+    added = entries.where("add IS NOT NULL AND coalesce(add.dataChange, true)").select("add.path")
+    cutoff = int(time.time() * 1000) - hours * _HOUR_MS
+    gone = entries.where(f"remove IS NOT NULL AND coalesce(remove.deletionTimestamp, 0) < {cutoff}")
+    doomed = added.join(gone.select("remove.path"), "path", "left_semi").distinct().count()
+    if doomed:
+        msg = f"route {route.name}: {doomed:,} files of {route.raw} hold rows that are not parsed yet, and would go"
+        raise DataLossError(msg, hint=_PARSE_FIRST)
+
+
+def _position(checkpoint: Checkpoint, route: Route) -> int:
+    """Return from which version on the stream has yet to read; refuse while it reads the snapshot it began with."""
+    finished = checkpoint.finished_batch()
+    offset = None if finished is None else checkpoint.offset_of(finished)
+    if offset is None or offset.get("isStartingVersion"):
+        msg = f"route {route.name}: the first parse has not ended, and may need any file of {route.raw}"
+        raise DataLossError(msg, hint=_PARSE_FIRST)
+    return int(str(offset["reservoirVersion"]))
+
+
+def _entries_since(session: SparkSession, route: Route, version: int) -> DataFrame:
+    """Return the log's entries from a version on; refuse if some of them are gone."""
+    folder = f"{spark_path(route.raw)}/_delta_log"
+    versions = sorted(v for v in map(is_entry, Files(session).names(folder)) if v is not None and v >= version)
+    if len(versions) < TableLog(session, route.raw).version - version + 1:
+        msg = f"route {route.name}: log entries of {route.raw} from version {version} on are gone, but not parsed yet"
+        raise DataLossError(msg, hint="nothing may be removed; `spark_jobs reset` reads the table from its start")
+    if not versions:
+        return session.createDataFrame([], _ACTIONS)
+    return session.read.schema(_ACTIONS).json([f"{folder}/{each:020d}.json" for each in versions])

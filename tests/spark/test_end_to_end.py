@@ -1,0 +1,115 @@
+"""From Kafka to silver and quarantine, with a real broker, a running ingestor and a thousand small files to compact."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from deltalake import DeltaTable
+
+from ingestor import settings as settings_module
+from spark_jobs import plan
+from spark_jobs.balance import Balance
+from spark_jobs.compact import compact
+from spark_jobs.parse import Route, parse, route_of
+from tests.support import topics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.ingestors import Deploy, Deployment
+    from tests.support.kafka import Cluster
+
+SMALL_FILES = 1_000
+ROWS_PER_FILE = 5
+PARSE: dict[str, Any] = {
+    "schema": "number INT, cob STRING",
+    "rules": {"even": "number % 10 <> 7"},
+    "cob": {"field": "cob"},
+}
+
+
+def records(first: int, count: int) -> list[bytes]:
+    return [json.dumps({"number": number, "cob": "2026-01-31"}).encode() for number in range(first, first + count)]
+
+
+def route(deployment: Deployment) -> Route:
+    """Return the deployment's route with a parse section."""
+    path: Path = deployment.config()
+    document = yaml.safe_load(path.read_text()) | {"parse": {"route": PARSE}}
+    parsed = path.with_name("parse.yaml")
+    parsed.write_text(yaml.safe_dump(document))
+    loaded = settings_module.load(parsed)
+    return route_of(loaded, "route", plan.make("route", loaded.parse["route"]))
+
+
+def rows_of(table: str, *columns: str) -> list[tuple[Any, ...]]:
+    return sorted(
+        zip(*(DeltaTable(table).to_pyarrow_table().column(name).to_pylist() for name in columns), strict=True)
+    )
+
+
+class Traffic(threading.Thread):
+    """Produces a few records every half second until it is told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str, first: int) -> None:
+        super().__init__()
+        self.next = first
+        self._place = (bootstrap, topic)
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.5):
+            topics.produce(*self._place, records(self.next, ROWS_PER_FILE))
+            self.next += ROWS_PER_FILE
+
+    def stop(self) -> int:
+        """Return how many records there are now."""
+        self._ended.set()
+        self.join()
+        return self.next
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_a_thousand_small_files_are_compacted_under_a_running_ingestor(
+    spark: SparkSession, kafka: Cluster, deploy: Deploy
+) -> None:
+    """No commit fails, the audit finds every record once, and the parse, begun before, reads none a second time."""
+    topic = topics.create(kafka.bootstrap, partitions=2)
+    total = SMALL_FILES * ROWS_PER_FILE
+    topics.produce(kafka.bootstrap, topic, records(0, total))
+    deployment = deploy(topic, flush={"rows": ROWS_PER_FILE, "seconds": 1})
+    ingestor = deployment.start()
+    deployment.wait_for_rows(total // 2, seconds_max=180)
+    wanted = route(deployment)
+    begun = parse(spark, wanted)
+    deployment.wait_for_rows(total, seconds_max=180)
+    assert len(deployment.log().data_files) >= SMALL_FILES
+    traffic = Traffic(kafka.bootstrap, topic, total)
+    traffic.start()
+    try:
+        deployment.wait_for_commits(2)
+        summary = compact(spark, wanted.raw)
+        deployment.wait_for_commits(2)
+    finally:
+        total = traffic.stop()
+    assert summary is not None
+    assert summary.files_before >= SMALL_FILES
+    assert summary.files_after < summary.files_before - SMALL_FILES + 50
+    deployment.expect([topic])
+    ingestor.stop()
+    assert ingestor.wait() == 0
+    deployment.command("audit", "--against-kafka")
+    silver = sum(number % 10 != 7 for number in range(total))
+    both = begun + parse(spark, wanted)
+    assert both == Balance(raw=total, silver=silver, quarantine=total - silver)
+    numbers = [number for (number,) in rows_of(wanted.settings.table, "number")]
+    assert numbers == [number for number in range(total) if number % 10 != 7]
+    where = rows_of(wanted.settings.quarantine, "stream_partition", "stream_offset")
+    assert len(set(where)) == total - silver

@@ -1,0 +1,102 @@
+"""A job that dies at any point of a batch, and goes on later: with the same configuration, or another one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_jobs.balance import Balance
+from spark_jobs.batch import Job
+from spark_jobs.parse import parse
+from spark_jobs.tables import Sink
+from tests.support.silver import Lake, event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+POINTS = ("before", "between", "after")
+FIRST: dict[str, Any] = {"rules": {"r": "amount < 10"}, "dedupe": {"by": ["request_id"], "within": "24h"}}
+# All that could tear the batch apart: rows change sides, keys stop to matter, the version is another.
+THEN: dict[str, Any] = {"rules": {"r": "amount >= 10"}, "dedupe": None, "processing_version": "2.0"}
+ROWS = [
+    event(amount=1, request_id="a"),
+    event(amount=20, request_id="b"),
+    event(amount=2, request_id="a"),
+    b"nope",
+    None,
+]
+BY_FIRST = Balance(raw=5, silver=1, quarantine=2, duplicates=1, tombstones=1)
+BY_THEN = Balance(raw=5, silver=1, quarantine=3, duplicates=0, tombstones=1)
+
+
+class Crash(Exception):  # noqa: N818 - it stands for a kill
+    """The end of the job, as far as its tables can tell."""
+
+
+@pytest.fixture
+def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Arm the job to end at a point, once."""
+    append, process = Sink.append, Job.process
+
+    def arm(point: str) -> None:
+        def append_or_crash(self: Sink, *arguments: Any, **named: Any) -> Any:
+            if point == "before":
+                raise Crash
+            landed = append(self, *arguments, **named)
+            if point == "between":
+                raise Crash
+            return landed
+
+        def process_and_crash(self: Job, *arguments: Any) -> Any:
+            process(self, *arguments)
+            raise Crash
+
+        monkeypatch.setattr(Sink, "append", append_or_crash)
+        if point == "after":
+            monkeypatch.setattr(Sink, "append", append)
+            monkeypatch.setattr(Job, "process", process_and_crash)
+
+    yield arm
+    monkeypatch.undo()
+
+
+def judge(lake: Lake, found: Balance, point: str, *, changed: bool) -> None:
+    """Hold the tables against what one plan alone makes of the rows: the first, once it has written."""
+    by_then = changed and point == "before"
+    assert found == (BY_THEN if by_then else BY_FIRST)
+    assert lake.silver("stream_offset") == ([1] if by_then else [0])
+    assert lake.quarantine("stream_offset") == ([0, 2, 3] if by_then else [1, 3])
+    versions = {*lake.silver("processing_version"), *lake.quarantine("processing_version")}
+    assert versions == {"2.0" if by_then else "1.0"}
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["same", "changed"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_batch_lands_once_wherever_it_was_cut(
+    spark: SparkSession, lake: Lake, crash_at: Any, monkeypatch: pytest.MonkeyPatch, point: str, *, changed: bool
+) -> None:
+    lake.land(*ROWS)
+    crash_at(point)
+    with pytest.raises(Exception, match="Crash"):
+        parse(spark, lake.route(**FIRST))
+    monkeypatch.undo()
+    judge(lake, parse(spark, lake.route(**(THEN if changed else FIRST))), point, changed=changed)
+    lake.land(event(amount=30, request_id="z"))
+    assert parse(spark, lake.route(**THEN)) == Balance(raw=1, silver=1)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_process_is_taken_up_by_the_next(spark: SparkSession, lake: Lake, point: str) -> None:
+    """SIGKILL of the driver, then another process with another configuration."""
+    lake.land(*ROWS)
+    command = [sys.executable, "-m", "tests.support.killed_job", point, "parse", str(lake.config(**FIRST))]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    judge(lake, parse(spark, lake.route(**THEN)), point, changed=True)
