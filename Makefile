@@ -14,7 +14,7 @@ MAKEFLAGS += --no-print-directory
 
 .PHONY: help
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo "  Variables: PYTHON=python3.12 (makes .venv), PYTEST_ARGS='-k name' (for test and soak)"
 
 .PHONY: setup
@@ -51,6 +51,10 @@ lint: setup ## Check format, style and types
 .PHONY: bench
 bench: setup ## Measure throughput, CPU and memory
 	@$(BIN)/python -m bench
+
+.PHONY: bench-check
+bench-check: setup ## Compare short benchmarks with the stored baseline
+	@$(BIN)/python -m bench check
 
 .PHONY: mutants
 mutants: setup ## Break the code on purpose and see the tests notice

@@ -9,15 +9,16 @@ import sys
 from bench import report
 
 BENCHMARKS = ("drain", "commit", "scrape", "probe", "micro", "steady", "partitions", "peers")
+ALONE = ("check",)  # not part of everything: it compares with what was measured before
 
 
 def main(arguments: list[str]) -> int:
     """Run one benchmark here, or each in a process of its own: what one leaves in memory is no other's business."""
-    if arguments and arguments[0] in BENCHMARKS:
+    if arguments and arguments[0] in (*BENCHMARKS, *ALONE):
         code: int = importlib.import_module(f"bench.{arguments[0]}").main(arguments[1:])
         return code
     if arguments:
-        sys.stderr.write(f"usage: python -m bench [{'|'.join(BENCHMARKS)}] [options]\n")
+        sys.stderr.write(f"usage: python -m bench [{'|'.join((*BENCHMARKS, *ALONE))}] [options]\n")
         return 2
     for name in BENCHMARKS:
         report.say(f"== {name}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 from quixstreams import Application  # type: ignore[import-not-found]  # is not in our environment
 from quixstreams.sinks.community.file.formats import ParquetFormat  # type: ignore[import-not-found]
@@ -14,19 +16,21 @@ _SILENCE_SECONDS_MAX = 20.0
 
 def main(bootstrap: str, topic: str, folder: str, records: str) -> None:
     """Write the records' payloads; the sink itself adds timestamp and key."""
+    Path(folder).mkdir()
+    os.chdir(folder)  # the sink takes no path with a dash in it
     app = Application(
         broker_address=bootstrap,
-        consumer_group=f"quix-{folder}",
+        consumer_group=Path(folder).name,
         auto_offset_reset="earliest",
         commit_every=_CHECKPOINT_RECORDS,
         commit_interval=60.0,
-        state_dir=f"{folder}-state",
+        state_dir="state",
         consumer_extra_config={"isolation.level": "read_committed"},
         loglevel="WARNING",
     )
     source = app.topic(topic, value_deserializer="bytes", key_deserializer="bytes")
     rows = app.dataframe(source).apply(lambda value: {"payload": value})
-    rows.sink(LocalFileSink(directory=folder, format=ParquetFormat(compression="zstd")))
+    rows.sink(LocalFileSink(directory="files", format=ParquetFormat(compression="zstd")))
     app.run(count=int(records), timeout=_SILENCE_SECONDS_MAX)
 
 

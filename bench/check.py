@@ -1,0 +1,81 @@
+"""Has it become slower? Short benchmarks, whose ratios are held against those that are stored: `make bench-check`.
+
+Only ratios are compared, each of two things that were measured in turn in the same run: another machine, or a busy one,
+moves both. The baseline is written by `python -m bench check --write`, on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import commit, drain, report
+from bench.options import Sizes
+from tests.support.kafka import Cluster
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping
+
+BASELINE = Path(__file__).parent / "baseline.json"
+_WORSE_BY_MAX = 0.15
+_WRITE = "--write"
+_SHORT, _LONG = 100, 3_000
+
+
+def measure(chosen: Namespace) -> dict[str, float]:
+    """Return every ratio by its name; smaller is better."""
+    found = {}
+    with Cluster() as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
+        bench = drain.Bench(cluster.bootstrap, Path(folder), chosen.records)
+        bench.fill()
+        runs = [
+            bench.run(program, size, repetition)
+            for repetition in range(chosen.repeat)
+            for size in drain.SIZES
+            for program in drain.PROGRAMS
+        ]
+    for size in drain.SIZES:
+        found[f"drain of {size} B: CPU over both floors"] = statistics.median(drain.ratios(runs, size))
+        rss = {
+            name: max(r.whole.rss_mib for r in runs if (r.size, r.program) == (size, name)) for name in drain.PROGRAMS
+        }
+        found[f"drain of {size} B: peak memory over that of consuming"] = rss["ingest"] / rss["consume"]
+    series = [commit.measure(length, chosen.commits, checkpoints=True) for length in (_SHORT, _LONG)]
+    short, long = (statistics.median(timing.cpu_ms for timing in each.commits) for each in series)
+    found[f"commit: CPU at {_LONG} log entries over that at {_SHORT}"] = long / short
+    return found
+
+
+def worse(found: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
+    """Return the names of the ratios that are worse than the baseline by more than is allowed."""
+    return [name for name, ratio in found.items() if ratio > baseline[name] * (1 + _WORSE_BY_MAX)]
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, and compare with the baseline or write it."""
+    sizes = Sizes("check", "Compare short benchmarks with the stored baseline.")
+    sizes.add("records", 500_000, "records per topic, of each size")
+    sizes.add("repeat", 5, "repetitions of the drain, interleaved")
+    sizes.add("commits", 50, "commits measured on each log")
+    write = _WRITE in arguments
+    chosen = sizes.parse([argument for argument in arguments if argument != _WRITE])
+    found = measure(chosen)
+    if write:
+        BASELINE.write_text(json.dumps({name: round(ratio, 3) for name, ratio in found.items()}, indent=1) + "\n")
+        report.say(f"wrote {BASELINE.name}")
+        return os.EX_OK
+    baseline = json.loads(BASELINE.read_text())
+    bad = worse(found, baseline)
+    rows = [
+        [name, f"{ratio:.2f}", f"{baseline[name]:.2f}", "worse" if name in bad else ""] for name, ratio in found.items()
+    ]
+    report.show("Ratios, beside the baseline", ("ratio", "now", "baseline", ""), rows)
+    if bad:
+        report.say(f"more than {_WORSE_BY_MAX:.0%} worse than the baseline: {'; '.join(bad)}")
+        return 1
+    return os.EX_OK
