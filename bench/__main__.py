@@ -1,4 +1,4 @@
-"""`python -m bench`: everything, in order. `python -m bench drain|commit|micro [options]`: one of them."""
+"""`python -m bench`: everything, in order. `python -m bench drain|commit|parse|micro [options]`: one of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from bench import report
 
-BENCHMARKS = ("drain", "commit", "micro")
+BENCHMARKS = ("drain", "commit", "parse", "micro")
 
 
 def main(arguments: list[str]) -> int:
