@@ -55,8 +55,11 @@ def _missing() -> str | None:
     found = re.search(r'version "(\d+)', told)
     if found is None or int(found[1]) < _JAVA_MAJOR_MIN:
         return f"they need Java {_JAVA_MAJOR_MIN} or newer, and {java} is {found[1] if found else 'none'}"
-    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("spark_jobs") is None:
+    jobs = importlib.util.find_spec("spark_jobs")
+    if importlib.util.find_spec("pyspark") is None or jobs is None or jobs.origin is None:
         return "pyspark is not installed: pip install 'ingestor[spark]'"
+    if not list(Path(jobs.origin).parent.glob("jars/*.jar")):
+        return "their log stores are not built: that needs a JDK with javac"
     return None
 
 
