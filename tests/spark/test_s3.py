@@ -54,6 +54,7 @@ def test_a_table_on_s3_is_parsed(any_store: Store, lake: Lake) -> None:  # noqa:
     assert silver.to_pyarrow_table().column("user_id").to_pylist() == ["u1"]
 
 
+@pytest.mark.soak
 def test_a_store_that_ignores_the_condition_is_refused(careless: Store, lake: Lake) -> None:  # noqa: F811 - same
     """Before anything is written there that could be overwritten."""
     lake.land(event("u1"))
@@ -62,6 +63,7 @@ def test_a_store_that_ignores_the_condition_is_refused(careless: Store, lake: La
     assert "has no conditional PUT" in refused.stderr.splitlines()[-1]
 
 
+@pytest.mark.soak
 def test_no_acknowledged_append_is_lost_to_slow_compactions_on_s3(any_store: Store) -> None:  # noqa: F811 - same
     """Each of Spark's log entries reaches the store late."""
     bucket = any_store.make_bucket()
