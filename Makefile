@@ -21,8 +21,13 @@ help: ## Show this help
 setup: $(VENV)/.project $(VENV)/.dev $(VENV)/.jar ## Install everything into .venv: ingestor, Spark, test tools
 
 .PHONY: demo
-demo: $(VENV)/.project $(VENV)/.ingest ## Ingest, kill, restart and audit on an embedded Kafka
+demo: $(VENV)/.project $(VENV)/.ingest ## Ingest, kill, restart and audit on an embedded Kafka; parse on Spark
 	@$(BIN)/ingestor demo
+
+# Spark only where it can run.
+ifneq ($(shell command -v java),)
+demo: $(VENV)/.spark $(VENV)/.jar
+endif
 
 .PHONY: test
 test: setup $(if $(WHEEL),installed) ## Run every test that CI runs (WHEEL=1: against the built wheel, as CI does)
@@ -106,7 +111,8 @@ $(VENV)/.build: requirements/build.txt $(VENV)/.venv
 	@touch $@
 
 # The log stores by which Spark and ingestors share a table; needs a JDK, and says so where there is none.
-$(VENV)/.jar: $(wildcard spark_jobs/java/ingestor/*.java) spark_jobs/build.py $(VENV)/.dev
+$(VENV)/.jar: $(wildcard spark_jobs/java/ingestor/*.java) spark_jobs/build.py \
+		| $(if $(filter demo,$(MAKECMDGOALS)),$(VENV)/.spark,$(VENV)/.dev)
 	@$(BIN)/python -m spark_jobs.build
 	@touch $@
 

@@ -8,7 +8,7 @@ import sys
 
 from bench import report
 
-BENCHMARKS = ("drain", "commit", "scrape", "probe", "micro", "steady", "partitions", "peers")
+BENCHMARKS = ("drain", "commit", "scrape", "probe", "micro", "steady", "partitions", "parse", "peers")
 ALONE = ("check",)  # not part of everything: it compares with what was measured before
 
 

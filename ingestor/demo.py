@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 
 from ingestor import settings as settings_module
 from ingestor.audit_routes import audit_routes
+from ingestor.demo_spark import show_spark
 from ingestor.errors import DataLossError, IngestorError
 from ingestor.table import open_existing
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _TOPIC = "user.events.v1"
 _RECORDS = 50_000  # a mock partition holds 5 MB, and forgets what is older
+_BAD_EVERY = 1_000  # for quarantine to have something in it
 _KILLS = 2
 _PATIENCE_SECONDS = 60.0
 _CONFIG = """\
@@ -42,13 +44,19 @@ routes:
     topics: [{topic}]
     table: ./lake/raw/user-events
     flush: {{rows: 1000, seconds: 1}}
+parse:
+  user-events:
+    schema: "request_id LONG, user_id STRING, event_type STRING, cob STRING"
+    required: [user_id]
+    cob: {{field: cob}}
+    partition_by: [cob_date]
 http: null
 log: {{level: WARNING}}
 """
 
 
 def demo(tell: Callable[[str], None]) -> None:
-    """Produce, ingest, kill, restart, audit; raise if the audit finds anything."""
+    """Produce, ingest, kill, restart, audit, then parse and compact on Spark; raise if anything is amiss."""
     with tempfile.TemporaryDirectory(prefix="ingestor-demo-") as folder:
         _demo(Path(folder), tell)
 
@@ -81,6 +89,7 @@ def _demo(folder: Path, tell: Callable[[str], None]) -> None:
         raise DataLossError(
             f"the table holds {report.rows:,} rows, {wanted:,} were produced", hint="report this, please"
         )
+    show_spark(config, wanted, tell)
 
 
 def _bootstrap(producer: Producer) -> str:
@@ -101,7 +110,9 @@ def _produce(producer: Producer) -> Counter[int]:
 
     for number in range(_RECORDS):
         user = number % 997
-        value = json.dumps({"request_id": number, "user_id": f"u{user}", "event_type": "click", "cob": "2026-01-31"})
+        value = json.dumps({"request_id": number, "user_id": f"u{user}", "event_type": "click", "cob": "2024-01-31"})
+        if number % _BAD_EVERY == 0:
+            value = "no record of the schema"
         while True:
             try:
                 producer.produce(_TOPIC, value.encode(), key=f"u{user}".encode(), on_delivery=on_delivery)

@@ -394,9 +394,8 @@ class Pipeline:
             elif route.blocked_since is None:
                 route.blocked_since = now
             slow = route.blocked_since is not None and now - route.blocked_since > _BLOCKED_SECONDS
-            open_ = (
-                not route.breaker.answering
-            )  # half open after a good probe it needs something to commit, or stays so
+            # Half open after a good probe it needs something to commit, or stays so.
+            open_ = not route.breaker.answering
             drained = self._budget.used < self._budget.limit // 2
             hold = slow or open_ or full or (route.paused and not drained)
             if hold != route.paused:

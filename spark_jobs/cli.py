@@ -54,6 +54,10 @@ class _Stop:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self.listen()
+
+    def listen(self) -> None:
+        """Take the signals; again after Spark has started, which takes SIGINT for itself."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
@@ -146,6 +150,7 @@ def parse(config: Config, route: OnlyRoute = None, every: Every = None, conf: Co
     pause = _pause(every)
     stop = _Stop()
     with _Run(config, route, conf).session() as (spark, routes):
+        stop.listen()
         while True:
             total = Balance()
             for each in routes:

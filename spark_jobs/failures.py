@@ -41,6 +41,11 @@ _KNOWN: tuple[tuple[str, type[IngestorError], str], ...] = (
         "another job writes the same table; nothing is lost, start again when it is done",
     ),
     (
+        r"vacuum with such a low retention|retentionDurationCheck|VACUUM_RETENTION",
+        ConfigError,
+        "take at least --hours 168, or what the table's delta.deletedFileRetentionDuration says",
+    ),
+    (
         r"OutOfMemoryError|GC overhead",
         IngestorError,
         "give Spark more memory: --conf spark.driver.memory=4g (or spark.executor.memory on a cluster)",

@@ -16,13 +16,21 @@ SPARK_VERSION = "4.1.1"
 HADOOP_VERSION = "3.4.2"  # the first with conditional PUT, and the one that pyspark ships
 _DELTA = f"io.delta:delta-spark_4.1_2.13:{DELTA_VERSION}"
 _AVRO = f"org.apache.spark:spark-avro_2.13:{SPARK_VERSION}"
-_S3 = f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}"
+# Of Amazon's SDK only what S3A uses: the bundle that hadoop-aws asks for has all of it, in 640 MB instead of 18.
+_AWS_VERSION = "2.29.52"
+_S3 = ",".join(
+    (
+        f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
+        *(f"software.amazon.awssdk:{name}:{_AWS_VERSION}" for name in ("s3", "s3-transfer-manager", "sts")),
+    )
+)
 # Spark brings these; a second copy on the class path is at best slow.
 _EXCLUDES = (
     "org.slf4j:slf4j-api",
     "org.apache.hadoop:hadoop-client-api",
     "org.apache.hadoop:hadoop-client-runtime",
     "org.scala-lang:scala-library",
+    "software.amazon.awssdk:bundle",
 )
 _PROBES = {
     _DELTA: "io.delta.sql.DeltaSparkSessionExtension",

@@ -29,6 +29,7 @@ _PROPERTIES = {
     "delta.minWriterVersion": "2",
 }
 _STATISTICS_MAX = 32
+_NO_STATISTICS = ("BINARY", "BOOLEAN")
 _NOT_TYPE = ("nullable", "containsNull", "valueContainsNull", "metadata")
 QUARANTINE = (
     ddl.Field("stream_topic", "STRING"),
@@ -48,8 +49,9 @@ QUARANTINE = (
 def create_silver(session: SparkSession, table: str, plan: Plan, partition_by: Sequence[str]) -> None:
     """Create silver, or refuse one that the plan's rows don't fit into."""
     indexed = ["source_topic", "stream_partition", "stream_offset", "message_timestamp"]
-    indexed += [] if plan.dedupe is None else plan.dedupe.by
-    indexed += [f.name for f in plan.silver if f.flat and f.type != "BINARY" and f.name not in indexed]
+    able = [field.name for field in plan.silver if field.flat and field.type not in _NO_STATISTICS]
+    keys = () if plan.dedupe is None else plan.dedupe.by
+    indexed += [name for name in (*keys, *able) if name in able and name not in indexed]
     names = [name for name in indexed if name not in partition_by][:_STATISTICS_MAX]
     _create(session, table, plan.silver, partition_by, names)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ingestor.errors import DataLossError
+from ingestor.errors import ConfigError, DataLossError
 from spark_jobs.balance import Balance
 from spark_jobs.compact import compact
 from spark_jobs.parse import parse
@@ -98,6 +98,9 @@ def test_vacuum_refuses_what_the_parse_has_yet_to_read(
         vacuum(spark, lake.route(), hours=168, delete=False)  # nothing is old enough to go
     assert parse(spark, lake.route()).even
     assert lake.silver("stream_offset") == [0, 1, 2]
+    with pytest.raises(ConfigError, match="retention"):
+        vacuum(spark, lake.route(), hours=0, delete=True)  # silver keeps removed files for the usual week
+    forget_quickly(lake, "raw-silver")
     vacuum(spark, lake.route(), hours=0, delete=True)
 
 

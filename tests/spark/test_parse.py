@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,38 @@ def test_rows_go_to_silver_and_quarantine_and_the_balance_tells(spark: SparkSess
         *("message_key", "message_headers", "message_timestamp_type"),
         *("error_reason", "error_class", "error_message", "processing_version", "replayed_at"),
     ]
+
+
+def test_every_type_that_a_schema_may_have_reaches_silver(spark: SparkSession, lake: Lake) -> None:
+    schema = (
+        "flag BOOLEAN, tiny TINYINT, small SMALLINT, whole INT, big BIGINT, ratio FLOAT, share DOUBLE, "
+        "price DECIMAL(9,2), text STRING, raw BINARY, day DATE, at TIMESTAMP, list ARRAY<INT>, "
+        "map MAP<STRING, STRUCT<a: INT>>, `odd-name` STRUCT<b: ARRAY<BOOLEAN>>"
+    )
+    record = {
+        "flag": True,
+        "tiny": 1,
+        "small": 2,
+        "whole": 3,
+        "big": 4,
+        "ratio": 0.5,
+        "share": 0.25,
+        "price": 1.5,
+        "text": "x",
+        "raw": "AQI=",
+        "day": "2026-01-31",
+        "at": "2026-01-31T12:00:00+01:00",
+        "list": [1, None],
+        "map": {"k": {"a": 1}},
+        "odd-name": {"b": [True]},
+    }
+    lake.land(json.dumps(record).encode())
+    route = lake.route(schema=schema, formats=["json", "avro"], dedupe={"by": ["flag", "raw"]})
+    assert parse(spark, route) == Balance(raw=1, silver=1)
+    found = lake.silver()[0]
+    assert (found["price"], found["raw"], found["list"]) == (decimal.Decimal("1.50"), b"\x01\x02", [1, None])
+    assert found["at"] == dt.datetime(2026, 1, 31, 11, tzinfo=dt.UTC)
+    assert found["odd-name"] == {"b": [True]}
 
 
 def test_tables_stay_open_to_delta_rs(spark: SparkSession, lake: Lake) -> None:

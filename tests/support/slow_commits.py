@@ -1,16 +1,19 @@
-"""`python -m tests.support.slow_commits TABLE CLASSES`: OPTIMIZE after OPTIMIZE on a table, each commit held up.
+"""`python -m tests.support.slow_commits TABLE CONF [CLASSES]`: OPTIMIZE after OPTIMIZE on a table.
 
-CLASSES is the folder of the compiled `testing` classes. Prints a line per OPTIMIZE that landed; ends with its stdin.
+CONF is Spark's settings as JSON; CLASSES a folder of classes that they name, by which commits are held up. Prints a
+line per OPTIMIZE that landed; ends when its stdin does.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 
 from ingestor.errors import OccExhaustedError
 from spark_jobs import session
 from spark_jobs.compact import compact
+from spark_jobs.places import on_s3
 from spark_jobs.session import jvm
 
 
@@ -26,14 +29,14 @@ def wait_for_end(ended: threading.Event) -> None:
     ended.set()
 
 
-def main(table: str, classes: str) -> None:
+def main(table: str, conf: str, classes: str | None = None) -> None:
     """Compact until nobody listens any more."""
     ended = threading.Event()
     threading.Thread(target=wait_for_end, args=(ended,), daemon=True).start()
-    conf = {"spark.delta.logStore.file.impl": "testing.SlowLocalLogStore", "spark.hadoop.testing.delay.ms": "150"}
-    spark = session.start(conf, s3=False)
-    java = jvm(spark)
-    java.java.lang.Thread.currentThread().getContextClassLoader().addURL(java.java.io.File(classes).toURI().toURL())
+    spark = session.start(json.loads(conf), s3=on_s3(table))
+    if classes is not None:
+        java = jvm(spark)
+        java.java.lang.Thread.currentThread().getContextClassLoader().addURL(java.java.io.File(classes).toURI().toURL())
     while not ended.is_set():
         try:
             compact(spark, table)
