@@ -468,6 +468,19 @@ def test_an_open_breaker_pauses_and_nothing_is_dropped(one: World) -> None:
     assert landed(one) == {A0: FOUR, A1: FOUR}
 
 
+def test_a_breaker_closes_though_nothing_is_left_that_asks_the_store(one: World) -> None:
+    """All was dropped, all is placed again, and consumption waits for the breaker: somebody has to probe."""
+    process = one.process(limits=EVERY_TURN, poll_records=10, breaker_successes=3)
+    process.step()
+    process.table.faults.refresh.extend([Fault.FAILED] * 4)
+    one.storage.failures.append(OSError("connection reset"))
+    process.go(8)
+    assert "paused: breaker open" in process.told.events
+    assert process.breaker.state is BreakerState.CLOSED
+    assert process.told.events[-1] != "paused: breaker open"
+    assert landed(one) == {A0: FOUR, A1: FOUR}
+
+
 def test_partitions_that_wait_for_their_place_are_not_resumed(both: World) -> None:
     """They stand at the end of their topic: reading on there would skip everything before."""
     process = both.process(limits=EVERY_TURN)
