@@ -85,7 +85,7 @@ class KafkaReader:
                         records.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended = True
-                else:
+                elif not ended:  # what lies behind the range, such as a damaged batch, is nobody's business
                     raise kafka_failure(error, doing=f"reading {tp}")
             if records:
                 yield extract(records, (tp.topic,), np.zeros(len(records), np.int32), self._extras)

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration]
 MIB = 1 << 20
 PARTITIONS = 4
 PER_SECOND = 5_000
-MEMORY_MIB = 128
+MEMORY_MIB = 256  # the default
 OVERHEAD_MIB = 150  # of the interpreter and its libraries, beside the buffers that `memory` bounds
 QUICK = {"timeout": "2s", "connect_timeout": "1s", "retry_timeout": "2s"}
 
