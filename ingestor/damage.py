@@ -34,7 +34,6 @@ def first_readable(config: Mapping[str, str], tp: TopicPartition, damaged: int, 
             **config,
             "group.id": f"ingestor-damage-{uuid.uuid4().hex}",  # never joined: partitions are assigned by hand
             "group.protocol": "classic",
-            "group.instance.id": "",
             "enable.auto.commit": "false",
             "auto.offset.reset": "error",
             "enable.partition.eof": "true",

@@ -16,6 +16,7 @@ import sys
 from concurrent import futures
 from typing import TYPE_CHECKING
 
+from ingestor.breaker import BreakerState
 from ingestor.deadline import Deadline
 from ingestor.errors import DataLossError, IngestorError, Unavailable
 from ingestor.ledger import Gap
@@ -255,16 +256,23 @@ class Pipeline:
     def _place_pending(self, route: Route) -> None:
         """Ask for the places of pending partitions, and let those be read whose places are known."""
         if route.placing is None:
-            if route.pending and self._clock() >= route.place_at:
+            if (route.pending and self._clock() >= route.place_at) or self._must_probe(route):
                 self._ask(route)
             return
         placed = self._answer(route)
-        if placed is not None:
+        if placed is not None and route.placing_tps:
             starts = self._enter(route, placed, route.pending)
             kept = {
                 tp: at for each in self._routes.values() for tp, at in each.lane.positions.items() if tp not in starts
             }
             self._source.reposition(starts, kept)
+
+    def _must_probe(self, route: Route) -> bool:
+        """Tell whether nobody else would ask the store whether it is back: while it is held back there is no traffic.
+
+        Then the places of no partitions are asked for, which looks at the newest version of the log.
+        """
+        return route.breaker.state is BreakerState.HALF_OPEN and not route.lane.landing
 
     def _ask(self, route: Route) -> None:
         tps = route.placing_tps = frozenset(route.pending)

@@ -122,6 +122,7 @@ def test_a_batch_that_rots_on_the_broker_s_disk_stops_the_ingestor_or_is_skipped
             (gap["first"], gap["last"], gap["reason"]) for i in deployment.log().infos for gap in i.get("gaps", ())
         ]
         assert declared == [(20, 29, "corrupt")]
+        deployment.command("audit", "--against-kafka")
 
 
 def test_a_hanging_transaction_is_seen_in_the_status(kafka: Cluster, deploy: Deploy) -> None:

@@ -7,6 +7,7 @@ delta-rs, as a person or a nightly job would.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -145,6 +146,11 @@ def replace(table: Path) -> None:
     other(table, f"{schema}import shutil; shutil.rmtree(sys.argv[1])\nDeltaTable.create(sys.argv[1], schema)")
 
 
+def move_away(table: Path) -> None:
+    """Somebody tidies up, or a disk is unmounted."""
+    table.rename(table.with_name("moved"))
+
+
 def leave_half_an_entry(table: Path) -> None:
     """Another writer lost its power in the middle of a log entry, at a slot that nobody else had yet."""
 
@@ -167,6 +173,7 @@ STOPS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a column": (add_column, "extra"),
     "restore": (restore, "was restored to an older version"),
     "another table": (replace, "was replaced or its log cut off"),
+    "no table": (move_away, "was replaced or its log cut off"),
     "half an entry": (leave_half_an_entry, "log entry _delta_log/"),
     "half a checkpoint": (spoil_checkpoint, "checkpoint _delta_log/"),
 }
@@ -192,6 +199,13 @@ def test_ingestion_stops_at_what_only_a_person_can_judge(
 def judge_what_is_left(deployment: Deployment, topic: str, work: Callable[[Path], None]) -> None:
     """Nothing twice and no hole; and where the hint leads on, that."""
     entries = sorted((deployment.table() / "_delta_log").glob("*.json"))
+    if work is move_away:
+        assert entries == []  # no new table in its place
+        shutil.rmtree(deployment.table(), ignore_errors=True)
+        deployment.table().with_name("moved").rename(deployment.table())
+        deployment.once()
+        deployment.judge_committed([topic])
+        return
     if work is restore:
         assert '"RESTORE"' in entries[-1].read_text()  # nothing was committed on top of it
         return

@@ -190,7 +190,13 @@ MUTANTS = (
         "",
         _LANE,
     ),
-    Mutant("gaps not recorded", "lane.py", "for gap in self._gaps.pop(tp, ()))", "for gap in ())", _LANE),
+    Mutant(
+        "gaps not recorded",
+        "lane.py",
+        "for tp in sorted(tps) if tp in self._gaps)",
+        "for tp in () if tp in self._gaps)",
+        _LANE,
+    ),
     Mutant(
         "draft kept after a fence",
         "lane.py",
@@ -407,7 +413,7 @@ MUTANTS = (
     Mutant(
         "a txn that goes back not noticed",
         "table.py",
-        "version < self.txns.get(app_id, version)",
+        "version < txns.get(app_id, version)",
         "False",
         (_CONTRACT,),
     ),
@@ -415,9 +421,30 @@ MUTANTS = (
     Mutant(
         "origins of old commits win",
         "table.py",
-        "self.origins.update(entry.origins)",
-        "self.origins = entry.origins | self.origins",
+        "origins.update(entry.origins)",
+        "origins = entry.origins | origins",
         (_CONTRACT,),
+    ),
+    Mutant(
+        "entries taken in one by one",
+        "table.py",
+        "txns, origins = dict(self.txns), dict(self.origins)",
+        "txns, origins = self.txns, self.origins",
+        (_CONTRACT,),
+    ),
+    Mutant(
+        "a half-open breaker left alone",
+        "pipeline.py",
+        "return route.breaker.state is BreakerState.HALF_OPEN and not route.lane.landing",
+        "return False",
+        (_unit("pipeline"),),
+    ),
+    Mutant(
+        "writers gather all the memory there is",
+        "budget.py",
+        "self.share = limit // (2 * writers)",
+        "self.share = limit",
+        (_unit("stager"),),
     ),
     Mutant(
         "expiring txns accepted",

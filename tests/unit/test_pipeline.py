@@ -507,6 +507,21 @@ def test_a_half_open_breaker_lets_records_come(one: World) -> None:
     assert process.breaker.state is BreakerState.CLOSED
 
 
+def test_a_breaker_closes_though_nothing_is_left_that_asks_the_store(one: World) -> None:
+    """All is in the table and no record comes: somebody has to probe, or the outage never ends for who looks at it."""
+    process = one.process(limits=EVERY_TURN, breaker_successes=3)
+    process.go(6)
+    process.breaker.failed()
+    process.breaker.failed()
+    one.clock.advance(21)
+    assert process.breaker.enter() == 0
+    process.breaker.succeeded()
+    assert process.breaker.state is BreakerState.HALF_OPEN
+    process.go(8)
+    assert process.breaker.state is BreakerState.CLOSED
+    assert landed(one) == {A0: FOUR, A1: FOUR}
+
+
 def test_partitions_that_wait_for_their_place_are_not_resumed(both: World) -> None:
     """They stand at the end of their topic: reading on there would skip everything before."""
     process = both.process(limits=EVERY_TURN)

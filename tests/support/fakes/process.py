@@ -142,6 +142,7 @@ class Process:
         skip_lost: bool = True,
         occ_retries: int = 100,
         poll_records: int = 5,
+        breaker_successes: int = 1,
     ) -> None:
         self.world = world
         self.name = name
@@ -154,7 +155,7 @@ class Process:
         self.store = ManualWorker()
         self.budget = Budget(budget)
         self.table = FakeTable(world.log, world.storage, hook=self._hook)
-        self.breaker = Breaker(failures=2, open_seconds=20, successes=1, clock=world.clock)
+        self.breaker = Breaker(failures=2, open_seconds=20, successes=breaker_successes, clock=world.clock)
         self.source = FakeSource(world.kafka, world.group, name, route_of=lambda _topic: ROUTE)
         self.source.strangers = world.strangers
         committer = self._committer(occ_retries)
