@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-HOSTILE = 'a"b\\c\nd{}é'
+HOSTILE = 'a"b\\nc\nd{}é'
 
 
 @pytest.fixture
