@@ -516,7 +516,7 @@ def test_a_breaker_closes_though_nothing_is_left_that_asks_the_store(one: World)
     one.clock.advance(21)
     assert process.breaker.enter() == 0
     process.breaker.succeeded()
-    assert process.breaker.state is BreakerState.HALF_OPEN
+    assert process.pipeline.view()["route"].breaker is BreakerState.HALF_OPEN
     process.go(8)
     assert process.breaker.state is BreakerState.CLOSED
     assert landed(one) == {A0: FOUR, A1: FOUR}
