@@ -13,12 +13,15 @@ import kubernetes_validate
 import pytest
 import yaml
 from kubernetes_validate.utils import latest_version
+from typer.main import get_command
 
+from ingestor import cli as ingestor_cli
 from ingestor import settings
 from ingestor.http import HttpServer
 from ingestor.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
 from ingestor.route import Times
+from spark_jobs import cli as spark_cli
 from tests.support import gotool, promtool
 from tests.support.fakes.state import FakeState
 
@@ -164,6 +167,19 @@ def test_every_pod_is_locked_down() -> None:
             "capabilities": {"drop": ["ALL"]},
         }
         assert container["resources"]["limits"]["memory"]
+
+
+def test_every_pod_and_service_runs_a_command_that_there_is() -> None:
+    """With options that it has: a container only fails where it runs."""
+    programs = {"ingestor": ingestor_cli.app, "ingestor-spark": spark_cli.app}
+    started = [(pod["containers"][0]["image"], pod["containers"][0]["args"]) for pod in pods().values()]
+    services = [service for service in compose()["services"].values() if service["image"] in programs]
+    started += [(service["image"], service["command"]) for service in services]
+    assert len(started) == 7
+    for image, (name, _config, *options) in started:
+        group: Any = get_command(programs[image])
+        known = {option for parameter in group.commands[name].params for option in parameter.opts}
+        assert set(options) <= known
 
 
 def test_probes_ask_what_is_answered() -> None:
