@@ -83,6 +83,13 @@ def add_missing(jvm: Any, conf: SparkConf, *, s3: bool) -> None:  # noqa: ANN401
         conf.set("spark.jars", ",".join([*filter(None, given.split(",")), *found]))
 
 
+def add_log_stores(jvm: Any) -> None:  # noqa: ANN401 - the gateway to Java
+    """Add our own jar where jars came from outside, without it; only the driver places log entries."""
+    if not has(jvm, LOCAL_LOG_STORE):
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.addURL(jvm.java.io.File(str(log_store_jar())).toURI().toURL())
+
+
 def has(jvm: Any, name: str) -> bool:  # noqa: ANN401 - the gateway to Java
     """Tell whether Java finds a class."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()

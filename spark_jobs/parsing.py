@@ -131,7 +131,7 @@ def _cob_date(plan: Plan) -> Column:
     kind = next(each.type for each in plan.fields if each.name == plan.cob_field)
     if kind != "STRING":
         return field.cast("date")
-    return F.when(field.rlike("^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), F.try_to_date(field, "yyyy-MM-dd"))
+    return F.when(field.rlike("^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), field.try_cast("date"))
 
 
 def _reason(plan: Plan) -> Column:

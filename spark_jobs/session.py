@@ -41,6 +41,7 @@ _FIXED = {
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",  # would read fewer fields and miss bad ones
     "spark.sql.optimizer.enableCsvExpressionOptimization": "false",
     "spark.sql.csv.parser.columnPruning.enabled": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # batches wait for seconds, not for hours
     "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -88,6 +89,7 @@ def start(settings: Mapping[str, str], *, s3: bool, quiet: bool = True) -> Spark
             for key, value in {**_FIXED, **settings}.items():
                 conf.set(key, value)
             session = SparkSession.builder.config(conf=conf).getOrCreate()
+            jars.add_log_stores(jvm(session))
         except (PySparkException, RuntimeError, OSError, ValueError) as error:
             raise _not_started(error, log) from error
         except Exception as error:  # py4j's errors are plain Exceptions

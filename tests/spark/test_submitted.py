@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
@@ -20,7 +21,7 @@ from tests.support.kafka import free_ports
 from tests.support.silver import balance, event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.support.silver import Lake
 
@@ -44,17 +45,19 @@ class Standalone:
 
     def start(self) -> None:
         self._launch("master.Master", "--port", self.port, "--webui-port", self._web)
-        self._wait_for("ALIVE")
+        self._wait_for(lambda state: state.get("status") == "ALIVE")
         for number in range(WORKERS):
             work = str(self._folder / f"work-{number}")
             self._launch("worker.Worker", "--webui-port", 0, "-c", 1, "-m", "1g", "-d", work, self.url)
-        self._wait_for(f"<strong>Alive Workers:</strong> {WORKERS}")
+        self._wait_for(lambda state: state.get("aliveworkers") == WORKERS)
 
-    def page(self) -> str:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self._web}", timeout=5) as page:
-            text: str = page.read().decode()
-            return text
-        return ""
+    def state(self) -> dict[str, Any]:
+        """What the master says of itself; nothing before it answers."""
+        url = f"http://127.0.0.1:{self._web}/json/"
+        with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(url, timeout=5) as page:
+            found: dict[str, Any] = json.load(page)
+            return found
+        return {}
 
     def _launch(self, name: str, *arguments: object) -> None:
         command = [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", *arguments]
@@ -70,9 +73,9 @@ class Standalone:
                 )
             )
 
-    def _wait_for(self, text: str) -> None:
+    def _wait_for(self, condition: Callable[[dict[str, Any]], bool]) -> None:
         deadline = time.monotonic() + SECONDS_MAX
-        while text not in " ".join(self.page().split()):
+        while not condition(self.state()):
             assert time.monotonic() < deadline, (self._folder / "log").read_text()[-3000:]
             time.sleep(0.2)
 
