@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from ingestor import logs
@@ -113,7 +114,11 @@ def _complete(session: SparkSession, route: Route) -> Plan:
         return plan
     java = jvm(session)
     struct = java.org.apache.spark.sql.types.StructType.fromDDL(plan.schema_ddl)
-    schema = java.org.apache.spark.sql.avro.SchemaConverters.toAvroType(struct, False, "topLevelRecord", "")
+    try:
+        schema = java.org.apache.spark.sql.avro.SchemaConverters.toAvroType(struct, False, "topLevelRecord", "")
+    except Py4JJavaError as error:
+        told = failures.explain(error, doing=f"parse.{route.name}.schema").message
+        raise ConfigError(told, hint="correct the schema, or leave avro out of formats") from error
     return dataclasses.replace(plan, schema_avro=str(schema.toString()))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from spark_jobs.ddl import Field
 
 CONTENT = "content_sha256"  # silver's extra column where the content tells duplicates
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COB_TYPES = ("STRING", "DATE", "TIMESTAMP")
 _KEY_TYPES_NOT = ("ARRAY<", "MAP<", "STRUCT<")
 
@@ -161,6 +163,11 @@ class _Checker:
         own = [field.name for field in fields if field.name.lower() in (*OWN_COLUMNS, CONTENT)]
         if own:
             raise self._error("schema", f"{own[0]} is a column that silver has anyway", "rename the field")
+        unfit = [field.name for field in fields if not _AVRO_NAME.fullmatch(field.name)]
+        if unfit and text is None and "avro" in self._settings.formats:
+            raise self._error(
+                "schema", f"{unfit[0]} can't be a field of Avro", "rename it, or leave avro out of formats"
+            )
         inner = [field.name for field in fields if field.name.startswith("__")]
         if inner:
             raise self._error("schema", f"{inner[0]} starts with __, as the job's own columns do", "rename the field")

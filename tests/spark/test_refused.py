@@ -91,6 +91,7 @@ def test_a_process_ends_with_one_line_and_the_code(tmp_path: Path) -> None:
         ({"schema": "user_id STRNG"}, "parse.events.schema: user_id: type STRNG is not one that silver can hold"),
         ({"schema": "a STRING, A STRING"}, "stands twice"),
         ({"schema": "stream_offset LONG"}, "stream_offset is a column that silver has anyway"),
+        ({"schema": "`odd-name` STRING"}, "odd-name can't be a field of Avro"),
         ({"schema": None}, "parse.events.schema: is missing"),
         ({"quarantine": "raw-silver"}, "parse.events.quarantine: is the place of parse.events.table too"),
         ({"required": ["user"]}, "parse.events.required: user is no field of the schema"),
