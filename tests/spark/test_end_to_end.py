@@ -16,6 +16,7 @@ from spark_jobs.balance import Balance
 from spark_jobs.compact import compact
 from spark_jobs.parse import Route, parse, route_of
 from tests.support import topics
+from tests.support.command import ingestor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,13 +40,18 @@ def records(first: int, count: int) -> list[bytes]:
     return [json.dumps({"number": number, "cob": "2026-01-31"}).encode() for number in range(first, first + count)]
 
 
-def route(deployment: Deployment) -> Route:
-    """Return the deployment's route with a parse section."""
-    path: Path = deployment.config()
-    document = yaml.safe_load(path.read_text()) | {"parse": {"route": PARSE}}
+def parsing(deployment: Deployment, **changed: Any) -> Path:
+    """Return the deployment's configuration with a parse section."""
+    path = deployment.config()
+    document = yaml.safe_load(path.read_text()) | {"parse": {"route": {**PARSE, **changed}}}
     parsed = path.with_name("parse.yaml")
     parsed.write_text(yaml.safe_dump(document))
-    loaded = settings_module.load(parsed)
+    return parsed
+
+
+def route(deployment: Deployment, **changed: Any) -> Route:
+    """Return the deployment's route as the jobs get it."""
+    loaded = settings_module.load(parsing(deployment, **changed))
     return route_of(loaded, "route", plan.make("route", loaded.parse["route"]))
 
 
@@ -115,3 +121,29 @@ def test_a_thousand_small_files_are_compacted_under_a_running_ingestor(
     assert numbers == [number for number in range(total) if number % 10 != 7]
     where = rows_of(wanted.settings.quarantine, "stream_partition", "stream_offset")
     assert len(set(where)) == total - silver
+
+
+@pytest.mark.integration
+def test_a_bad_record_becomes_a_dead_letter_and_comes_back_as_a_good_one(
+    spark: SparkSession, kafka: Cluster, deploy: Deploy
+) -> None:
+    """Kafka, raw, quarantine, dead letters, replay, raw again, and silver once the rule is mended; nothing twice."""
+    topic = topics.create(kafka.bootstrap, partitions=2)
+    deployment = deploy(topic)
+    topics.produce(kafka.bootstrap, topic, records(0, 20))
+    deployment.once()
+    assert parse(spark, route(deployment)) == Balance(raw=20, silver=18, quarantine=2)
+
+    config = parsing(deployment)
+    for action in (["publish"], ["replay", "--yes"], ["publish"]):
+        done = ingestor("dlq", action[0], config, *action[1:])
+        assert done.code == 0, done.stderr
+    letters = topics.read(kafka.bootstrap, f"{topic}-dlq")
+    assert sorted(json.loads(letter.value() or b"")["number"] for letter in letters) == [7, 17]
+    assert {dict(letter.headers() or ())["dlq.error.reason"] for letter in letters} == {b"rule:even"}
+
+    deployment.once()
+    deployment.expect([topic])
+    mended = route(deployment, rules={})
+    assert parse(spark, mended) == Balance(raw=2, silver=2)
+    assert [number for (number,) in rows_of(mended.settings.table, "number")] == list(range(20))
