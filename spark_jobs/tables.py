@@ -48,10 +48,10 @@ QUARANTINE = (
 
 def create_silver(session: SparkSession, table: str, plan: Plan, partition_by: Sequence[str]) -> None:
     """Create silver, or refuse one that the plan's rows don't fit into."""
-    indexed = ["source_topic", "stream_partition", "stream_offset", "message_timestamp"]
+    coordinates = ("source_topic", "stream_partition", "stream_offset", "message_timestamp")
     able = [field.name for field in plan.silver if field.flat and field.type not in _NO_STATISTICS]
     keys = () if plan.dedupe is None else plan.dedupe.by
-    indexed += [name for name in (*keys, *able) if name in able and name not in indexed]
+    indexed = dict.fromkeys((*coordinates, *(name for name in keys if name in able), *able))
     names = [name for name in indexed if name not in partition_by][:_STATISTICS_MAX]
     _create(session, table, plan.silver, partition_by, names)
 
