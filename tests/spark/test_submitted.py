@@ -130,4 +130,5 @@ def test_the_job_runs_unchanged_on_a_standalone_cluster(standalone: Standalone, 
         cwd=tmp_path,
     )
     assert refused.returncode == 2, refused.stderr[-2000:]
-    assert any(line.startswith("spark_jobs: ") and "can't be read" in line for line in refused.stderr.splitlines())
+    said = (refused.stdout + refused.stderr).splitlines()  # spark-submit gives all that its Python says to stdout
+    assert any(line.startswith("spark_jobs: ") and "can't be read" in line for line in said), said[-5:]
