@@ -38,8 +38,10 @@ def _collect_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session as the jobs build it."""
-    started = session.start({"spark.sql.streaming.metricsEnabled": "false"}, s3=False)
+    """A session as the jobs build it; for many small jobs the quick compiler is the better one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        started = session.start({"spark.sql.streaming.metricsEnabled": "false"}, s3=False)
     try:
         yield started
     finally:
