@@ -51,11 +51,6 @@ def _rule(pattern: str, what: str, hint: str) -> _Permanent:
 # The first match counts; what matches nothing is taken to pass by itself.
 _PERMANENT_TEXT = (
     _rule(r"os error 2\b|no such file or directory", *_GONE),
-    _rule(
-        r"Invalid table version",
-        "the table's log is gone, or the store does not list it as it should",
-        "put the table back; a store that ignores where a listing is to start (Azurite does) can't hold tables",
-    ),
     _rule(r"os error 28\b|no space left", *_FREE_SPACE),
     _rule(r"os error 122\b|quota exceeded", *_PERMANENT_ERRNO[errno.EDQUOT]),
     _rule(r"os error 27\b|file too large", *_PERMANENT_ERRNO[errno.EFBIG]),

@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -30,13 +30,16 @@ from ingestor.storage import Storage, local_root, open_storage, with_defaults
 from ingestor.table_rules import verify_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ingestor.records import RawSchema
 
 # Each commit replays the log's tail since the last checkpoint: with a checkpoint every 50 entries and a handle
 # reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
 CHECKPOINT_EVERY = 50
+_LOG_GONE = "Invalid table version"
+_LOOK_AGAIN_SECONDS = (0.1, 0.4, 1.0)
+T = TypeVar("T")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -119,7 +122,7 @@ class RawTable:
             self._reopen()  # a handle that is only ever updated grows for ever
         else:
             try:
-                self._handle.update_incremental()
+                _believed(self._handle.update_incremental)
             except DeltaError:
                 deltalog.refuse_damage(self.storage)
                 raise
@@ -293,10 +296,30 @@ class RawTable:
             raise self._replaced("its id is another one")
 
 
+def _believed(look: Callable[[], T]) -> T:
+    """Look at the log; that it is gone is only believed if it stays so: one listing may be cut short on its way."""
+    for pause_seconds in _LOOK_AGAIN_SECONDS:
+        try:
+            return look()
+        except DeltaError as error:
+            if _LOG_GONE not in str(error):
+                raise
+        time.sleep(pause_seconds)
+    try:
+        return look()
+    except DeltaError as error:
+        if _LOG_GONE not in str(error):
+            raise
+        msg = f"the table's log is gone, or the store does not list it as it should ({error})"
+        raise RefusedError(
+            msg, hint="put it back; a store that ignores where a listing is to start (Azurite does) can't hold tables"
+        ) from error
+
+
 def open_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:
     """Open a table with delta-rs; name the newest log entry if it is that which is damaged."""
     try:
-        return DeltaTable(uri, storage_options=options_for(uri, storage_options))
+        return _believed(lambda: DeltaTable(uri, storage_options=options_for(uri, storage_options)))
     except TableNotFoundError:
         raise
     except DeltaError:

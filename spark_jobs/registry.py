@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
-
 from ingestor.errors import RefusedError
 from spark_jobs import avro
+
+# What it is built on announces its own next version, past every filter, to people who can't change it.
+with warnings.catch_warnings(record=True):
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

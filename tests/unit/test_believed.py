@@ -1,0 +1,49 @@
+"""A log that is gone is believed when it stays gone: one listing may be cut short on its way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake.exceptions import DeltaError
+
+from ingestor import table
+from ingestor.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def looking(*answers: str) -> Callable[[], str]:
+    """Return a look at the log that finds these one after the other: a version, or what delta-rs raises."""
+    left = list(answers)
+
+    def look() -> str:
+        answer = left.pop(0)
+        if answer.isdecimal():
+            return answer
+        raise DeltaError(answer)
+
+    return look
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "_LOOK_AGAIN_SECONDS", (0, 0))
+
+
+def test_a_log_that_comes_back_was_never_gone() -> None:
+    """The next look counts."""
+    assert table._believed(looking("Invalid table version: 0", "7")) == "7"
+
+
+def test_a_log_that_stays_gone_is_told() -> None:
+    """Three looks, and not one more."""
+    with pytest.raises(RefusedError, match="log is gone"):
+        table._believed(looking(*["Invalid table version: 0"] * 3, "7"))
+
+
+def test_nothing_else_is_looked_at_again() -> None:
+    """Whoever asked decides about it."""
+    with pytest.raises(DeltaError, match="reset by peer"):
+        table._believed(looking("reset by peer", "7"))
