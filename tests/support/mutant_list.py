@@ -336,7 +336,7 @@ MUTANTS = (
     Mutant(
         "the breaker does not pause",
         "pipeline.py",
-        "open_ = route.breaker.state is not BreakerState.CLOSED",
+        "open_ = not route.breaker.answering",
         "open_ = False",
         _PIPELINE,
     ),
