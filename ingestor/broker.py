@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import time
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from ingestor import damage
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
+from ingestor.logs import librdkafka_logger
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Broker:
         self._servers = config.get("bootstrap.servers", "")
         self._refusal: RefusedError | None = None
         self._heard = ""  # what was wrong with the last connection that failed
-        client: dict[str, Any] = {**wanted, "logger": logging.getLogger("ingestor.librdkafka"), "error_cb": self._note}
+        client: dict[str, Any] = {**wanted, "logger": librdkafka_logger(), "error_cb": self._note}
         try:
             self._admin = AdminClient(client)
         except KafkaException as error:

@@ -8,14 +8,13 @@ with a consumer of its own. Between two damaged batches that lie close a sound o
 
 from __future__ import annotations
 
-import logging
 import time
-import uuid
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from ingestor.by_hand import by_hand
 from ingestor.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -29,19 +28,7 @@ _SILENT_SECONDS = 10.0
 
 def first_readable(config: Mapping[str, str], tp: TopicPartition, damaged: int, end: int) -> int:
     """Return the first offset behind a damaged one, at most `end`, from which the partition can be read."""
-    consumer = Consumer(
-        {
-            **config,
-            "group.id": f"ingestor-damage-{uuid.uuid4().hex}",  # never joined: partitions are assigned by hand
-            "group.protocol": "classic",
-            "enable.auto.commit": "false",
-            "auto.offset.reset": "error",
-            "enable.partition.eof": "true",
-            "isolation.level": "read_committed",
-            "check.crcs": "true",
-            "logger": logging.getLogger("ingestor.librdkafka"),
-        }
-    )
+    consumer = Consumer({**by_hand(config, "damage"), "check.crcs": "true"})
     try:
         return search(lambda offset: _readable(consumer, tp, offset), damaged, end)
     finally:

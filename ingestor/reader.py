@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import time
-import uuid
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from ingestor.broker import Broker, asking, kafka_failure
+from ingestor.by_hand import by_hand
 from ingestor.errors import Unavailable
 from ingestor.records import TopicPartition
 from ingestor.source import extract
@@ -42,7 +41,7 @@ def first_committed(
     """
     if not spans:
         return {}
-    consumer = Consumer({**_by_hand(config, "read_committed"), **_PEEK})
+    consumer = Consumer({**_forgiving(config, "read_committed"), **_PEEK})
     found: dict[TopicPartition, int] = {}
     deadline = time.monotonic() + seconds_max
     try:
@@ -63,18 +62,9 @@ def first_committed(
     return found
 
 
-def _by_hand(config: Mapping[str, str], isolation: str) -> dict[str, Any]:
-    """Return the options of a consumer whose partitions are assigned by hand: it joins no group."""
-    return {
-        **config,
-        "group.id": f"ingestor-audit-{uuid.uuid4().hex}",
-        "group.protocol": "classic",
-        "enable.auto.commit": "false",
-        "auto.offset.reset": "earliest",  # retention may be quicker than the reader
-        "enable.partition.eof": "true",
-        "isolation.level": isolation,
-        "logger": logging.getLogger("ingestor.librdkafka"),
-    }
+def _forgiving(config: Mapping[str, str], isolation: str) -> dict[str, Any]:
+    """Return a reader's options: retention may be quicker than it is, then it begins where Kafka does."""
+    return {**by_hand(config, "audit", isolation=isolation), "auto.offset.reset": "earliest"}
 
 
 class KafkaReader:
@@ -111,7 +101,7 @@ class KafkaReader:
         """Yield the records of a range of each partition, in order within a partition; many share one consumer."""
         left = iter(sorted(ranges.items()))
         while part := dict(itertools.islice(left, _TOGETHER)):
-            consumer = Consumer(_by_hand(self._config, "read_uncommitted" if aborted else "read_committed"))
+            consumer = Consumer(_forgiving(self._config, "read_uncommitted" if aborted else "read_committed"))
             try:
                 consumer.assign([KafkaTopicPartition(*tp, first) for tp, (first, _) in part.items()])
                 yield from self._ranges(consumer, part)

@@ -9,7 +9,6 @@ assignment; `seek` races with fetches that are under way.
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass, field
 from itertools import chain
@@ -21,6 +20,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from ingestor.broker import asking, bad_client_config, kafka_failure
 from ingestor.errors import IngestorError
+from ingestor.logs import librdkafka_logger
 from ingestor.records import Columns, TopicPartition
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class KafkaSource:
         self._routes: dict[str, str] = {}
         wanted: dict[str, Any] = {**_BETTER, **fetching(queue_bytes), **config, **OURS}
         wanted["error_cb"] = self._errors.append
-        wanted["logger"] = logging.getLogger("ingestor.librdkafka")
+        wanted["logger"] = librdkafka_logger()
         try:
             self._consumer = Consumer(wanted)
         except KafkaException as error:
@@ -289,7 +289,7 @@ class KafkaSource:
             try:
                 self._consumer.commit(offsets=ours, asynchronous=True)
             except KafkaException as error:
-                logging.getLogger("ingestor.librdkafka").debug("offset commit failed: %s", error)
+                librdkafka_logger().debug("offset commit failed: %s", error)
 
     def close(self) -> None:
         """Leave the group; without an answer from Kafka within a few seconds just go: the session runs out by itself.
@@ -300,7 +300,7 @@ class KafkaSource:
         closing.start()
         closing.join(_CLOSE_SECONDS)
         if closing.is_alive():
-            logging.getLogger("ingestor.librdkafka").warning("Kafka did not answer: left without leaving the group")
+            librdkafka_logger().warning("Kafka did not answer: left without leaving the group")
 
     def _columns(self, messages: list[Message]) -> dict[str, Columns]:
         names: list[str] = list(map(Message.topic, messages))  # type: ignore[arg-type]  # a record has a topic

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-import uuid
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from ingestor import logs
 from ingestor.broker import asking, kafka_failure
+from ingestor.by_hand import by_hand
 from ingestor.errors import Unavailable
 from ingestor.records import TopicPartition
 
@@ -30,18 +29,7 @@ def committed(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[in
     waiting = {tp: end for tp, (first, end) in spans.items() if first < end}
     if not waiting:
         return
-    consumer = Consumer(
-        {
-            **config,
-            "group.id": f"ingestor-dlq-{uuid.uuid4().hex}",  # never joined: partitions are assigned by hand
-            "group.protocol": "classic",
-            "enable.auto.commit": "false",
-            "auto.offset.reset": "error",
-            "enable.partition.eof": "true",
-            "isolation.level": "read_committed",
-            "logger": logs.librdkafka_logger(),
-        }
-    )
+    consumer = Consumer(by_hand(config, "dlq"))
     try:
         consumer.assign([KafkaTopicPartition(*tp, spans[tp][0]) for tp in waiting])
         yield from _until_ends(consumer, waiting)
