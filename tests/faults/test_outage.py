@@ -18,7 +18,6 @@ from tests.support.mirror import Mirror
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from tests.support.ingestors import Deploy, Ingestor
     from tests.support.kafka import Cluster
@@ -61,9 +60,7 @@ class Flood:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join()
         assert self._producer.flush(30) == 0
@@ -86,9 +83,7 @@ class Gauge:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join()
 

@@ -25,7 +25,6 @@ from tests.support.topics import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from tests.support.kafka import Cluster
 
@@ -538,9 +537,7 @@ class Hammer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
         self._entry.unlink()

@@ -6,7 +6,6 @@ process, which ends with the test run, even with one that is killed.
 
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pytest
@@ -59,7 +58,5 @@ class Disk:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._holder.communicate(timeout=_SECONDS_MAX)  # closes its stdin, which is what it waits for

@@ -27,7 +27,6 @@ from tests.support.history import DEFAULT_TEMPLATE, check_table, read_topics
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     Coordinate = tuple[str, int, int]  # topic, partition, offset
     Partition = tuple[str, int]
@@ -398,12 +397,7 @@ class Deploy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for deployment in self._deployments:
             deployment.close()
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from multiprocessing.connection import Connection
-    from types import TracebackType
 
 _CALL_SECONDS_MAX = 30.0
 _CHUNK_BYTES = 64 << 10
@@ -236,12 +235,7 @@ class TcpProxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _call(self, name: str, *arguments: object) -> Any:

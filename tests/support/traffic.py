@@ -22,8 +22,6 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.support.topics import SECONDS_MAX, unique
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     Coordinate = tuple[str, int, int]  # topic, partition, offset
 
 _BATCH_SECONDS = 0.05
@@ -73,12 +71,7 @@ class Traffic:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _run(self, number: int, rng: random.Random) -> None:
