@@ -22,8 +22,8 @@ from ingestor.storage import with_defaults
 from ingestor.table import RawTable
 from tests.support.disk import Disk
 from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.kafka import free_ports
 from tests.support.s3_commits import QUICK
+from tests.support.server import free_ports
 from tests.support.stores import ACCESS_KEY, SECRET_KEY, VersityStore
 
 if TYPE_CHECKING:

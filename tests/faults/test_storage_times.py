@@ -19,7 +19,7 @@ from ingestor.records import RawSchema
 from ingestor.storage import with_defaults
 from ingestor.table import RawTable
 from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.kafka import free_ports
+from tests.support.server import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from tests.support import topics
 from tests.support.command import Command, Ended, ingestor
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.history import check_table, read_topics
-from tests.support.kafka import free_ports
+from tests.support.server import free_ports
 from tests.support.store_fixtures import moto, versity  # noqa: F401 - fixtures
 from tests.support.topics import Record
 

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 import spark_jobs
-from tests.support.kafka import free_ports
+from tests.support.server import free_ports
 from tests.support.silver import balance, event
 
 if TYPE_CHECKING:

@@ -9,13 +9,7 @@ folder outlive the test run, even one that ends by SIGKILL.
 """
 
 import base64
-import contextlib
 import os
-import random
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -23,7 +17,8 @@ from typing import Self
 from confluent_kafka.admin import AdminClient
 
 from tests.support import kafka_jars
-from tests.support.kafka_broker import LOG4J, STOP_SECONDS_MAX, Broker
+from tests.support.kafka_broker import LOG4J, Broker
+from tests.support.server import Home, free_ports
 
 # Fast where Kafka is patient (rebalances, cleaning, expiry), patient where it is fast (retention),
 # and open to all that a test may want to send.
@@ -53,13 +48,6 @@ DEFAULTS: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 4,
 }
 
-# $0: folder of the cluster. A line on stdin: all was closed; its end: the parent died.
-GUARD = """\
-read -r _ && exit
-for pid in "$0"/*/pid; do kill -s KILL -- "-$(cat "$pid")"; done
-rm -rf "$0" || { sleep 1; rm -rf "$0"; }
-"""
-
 
 class Cluster:
     """Brokers that share a quorum. Verbs act on all of them; `brokers` gives each one.
@@ -82,8 +70,7 @@ class Cluster:
         self._config = dict(config or {})
         self._protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **(listeners or {})}
         self._advertised = dict(advertised or {})
-        self._folder: Path | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._home: Home | None = None
         self.brokers: tuple[Broker, ...] = ()
 
     @property
@@ -97,7 +84,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start all brokers that don't run, and wait until they serve."""
-        if self._folder is None:
+        if self._home is None:
             self._create()
         for broker in self.brokers:
             broker.launch()
@@ -140,12 +127,9 @@ class Cluster:
     def close(self) -> None:
         """Kill all brokers and remove their data."""
         self.kill()
-        if self._folder is not None:
-            shutil.rmtree(self._folder)
-            self._folder = None
-        if self._guard is not None:
-            self._guard.communicate(b"closed\n", timeout=STOP_SECONDS_MAX)
-            self._guard = None
+        if self._home is not None:
+            self._home.remove()
+            self._home = None
 
     def __enter__(self) -> Self:
         try:
@@ -160,29 +144,21 @@ class Cluster:
 
     def _create(self) -> None:
         jars = kafka_jars.fetch()
-        self._folder = Path(tempfile.mkdtemp(prefix="ingestor-kafka-"))
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, str(self._folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._home = Home("kafka")
+        home = self._home.path
         # Ids that start with "-" would be taken for an option.
         cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode().rstrip("=")
-        (self._folder / "cluster-id").write_text(cluster_id)
-        (self._folder / "log4j2.properties").write_text(LOG4J)
+        (home / "cluster-id").write_text(cluster_id)
+        (home / "log4j2.properties").write_text(LOG4J)
         ports = free_ports(self._count * len(self._protocols))
         nodes = {node_id: {name: ports.pop() for name in self._protocols} for node_id in range(1, self._count + 1)}
         for node_id in nodes:
-            folder = self._folder / str(node_id)
+            folder = home / str(node_id)
             folder.mkdir()
             settings = {**DEFAULTS, **self._settings(node_id, nodes, folder), **self._config}
             lines = (f"{key}={value}\n" for key, value in settings.items())
             (folder / "config").write_text("".join(lines))
-        self.brokers = tuple(
-            Broker(node_id, self._folder / str(node_id), ports, jars) for node_id, ports in nodes.items()
-        )
+        self.brokers = tuple(Broker(node_id, home / str(node_id), ports, jars) for node_id, ports in nodes.items())
 
     def _settings(self, node_id: int, nodes: Mapping[int, Mapping[str, int]], folder: Path) -> dict[str, object]:
         ports = nodes[node_id]
@@ -211,22 +187,3 @@ class Cluster:
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": 1,
         }
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that stay free while a broker is down.
-
-    They lie below the ranges from which systems choose ports for outgoing connections. In these,
-    a client that calls a dead broker's port on loopback can meet itself, and hold the port.
-    """
-    candidates = random.SystemRandom().sample(range(15_000, 32_000), 1000)
-    ports: list[int] = []
-    for port in candidates:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-        if len(ports) == count:
-            return ports
-    msg = f"fewer than {count} free ports on loopback"
-    raise RuntimeError(msg)

@@ -9,45 +9,28 @@ Neither process nor folder outlives the test run, even one that ends by SIGKILL.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import os
-import shutil
-import signal
 import ssl
-import subprocess
 import sys
-import tempfile
-import time
 import uuid
-from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import boto3
 from botocore.config import Config
 
 from tests.support import moto_store, versitygw
-from tests.support.kafka import free_ports
+from tests.support.server import Home, Server, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 ACCESS_KEY = "test-access-key"
 SECRET_KEY = "test-secret-key"
 REGION = "us-east-1"
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 10.0
-
-# $0: folder of the store. A line on stdin: all was closed; its end: the parent died.
-_GUARD = """\
-read -r _ && exit
-kill -s KILL -- "-$(cat "$0/pid")"
-rm -rf "$0" || { sleep 1; rm -rf "$0"; }
-"""
 
 
-class Store(ABC):
+class Store(Server):
     """One S3 store; its port stays the same over restarts."""
 
     name: ClassVar[str]
@@ -55,22 +38,8 @@ class Store(ABC):
 
     def __init__(self) -> None:
         self.port = free_ports(1)[0]
-        self._folder = Path(tempfile.mkdtemp(prefix=f"ingestor-{self.name}-"))
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, str(self._folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    @abstractmethod
-    def _command(self) -> Sequence[str | Path]:
-        """Return the command that serves on `port`."""
-
-    def _environ(self) -> Mapping[str, str]:
-        return {}
+        self._home = Home(self.name)
+        super().__init__(self._home.path)
 
     @property
     def endpoint(self) -> str:
@@ -129,64 +98,10 @@ class Store(ABC):
         content: bytes = self.client().get_object(Bucket=bucket, Key=key)["Body"].read()
         return content
 
-    @property
-    def running(self) -> bool:
-        """Whether the process is there; a paused one is."""
-        return self._process is not None and self._process.poll() is None
-
-    def start(self) -> None:
-        """Start the process, unless it runs, and wait until it serves."""
-        if not self.running:
-            with (self._folder / "log").open("ab") as log:
-                self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", 'echo $$ >"$0/pid"; exec "$@"', self._folder, *self._command()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, **self._environ()},
-                    start_new_session=True,
-                )
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not self._answers():
-            if not self.running or time.monotonic() > deadline:
-                tail = (self._folder / "log").read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"{self.name} does not serve; its log ends:\n{tail}")
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """End the process in order (SIGTERM)."""
-        self.resume()
-        self._signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process is not None:
-                self._process.wait(STOP_SECONDS_MAX)
-        self.kill()
-
-    def kill(self) -> None:
-        """End the process as a power cut would (SIGKILL)."""
-        self._signal(signal.SIGKILL)
-        if self._process is not None:
-            self._process.wait(STOP_SECONDS_MAX)
-            self._process = None
-
-    def pause(self) -> None:
-        """Hold the process still (SIGSTOP): connections are taken, nothing answers."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a paused process go on."""
-        self._signal(signal.SIGCONT)
-
-    def restart(self) -> None:
-        """Stop in order and start again."""
-        self.stop()
-        self.start()
-
     def close(self) -> None:
         """Kill the process and remove all that it held."""
         self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._guard.communicate(b"closed\n", timeout=STOP_SECONDS_MAX)
+        self._home.remove()
 
     def __enter__(self) -> Self:
         try:
@@ -198,10 +113,6 @@ class Store(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, number)
 
     def _answers(self) -> bool:
         connection = self._connection()
