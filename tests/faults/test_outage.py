@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import threading
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support import topics
+from tests.support.background import Background
 from tests.support.faultproxy import FaultProxy
 from tests.support.mirror import Mirror
 
@@ -33,19 +34,18 @@ OVERHEAD_MIB = 150  # of the interpreter and its libraries, beside the buffers t
 QUICK = {"timeout": "2s", "connect_timeout": "1s", "retry_timeout": "2s"}
 
 
-class Flood:
+class Flood(Background):
     """A producer that sends records at a steady rate while the `with` block runs."""
 
     def __init__(self, bootstrap: str, topic: str, value_bytes: int) -> None:
+        super().__init__(self._send)
         self.sent = 0
         self._value_bytes = value_bytes
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
         self._topic = topic
         self._noise = np.random.default_rng(1).bytes(MIB)  # nothing that could be compressed
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self) -> None:
+    def _send(self) -> None:
         started = time.monotonic()
         while not self._ending.wait(0.02):
             due = int((time.monotonic() - started) * PER_SECOND) - self.sent
@@ -56,36 +56,23 @@ class Flood:
                 self.sent += 1
             self._producer.poll(0)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join()
+        super().__exit__()
         assert self._producer.flush(30) == 0
 
 
-class Gauge:
+class Gauge(Background):
     """Watches a process's memory while the `with` block runs; `highest_mib` is the most that it had."""
 
     def __init__(self, ingestor: Ingestor) -> None:
+        super().__init__(self._watch)
         self._process = psutil.Process(ingestor.pid)
         self.highest_mib = 0.0
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self) -> None:
-        while not self._ending.wait(0.05):
-            self.highest_mib = max(self.highest_mib, self._process.memory_info().rss / MIB)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join()
+    def _watch(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends within the block
+            while not self._ending.wait(0.05):
+                self.highest_mib = max(self.highest_mib, self._process.memory_info().rss / MIB)
 
 
 def test_an_outage_of_the_store_costs_neither_memory_nor_partitions(

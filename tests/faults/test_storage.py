@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from ingestor.failures import classify
 from ingestor.records import RawSchema
 from ingestor.storage import ObjectStorage, with_defaults
 from ingestor.table import RawTable
+from tests.support.background import Background
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.s3_commits import QUICK
 
@@ -91,31 +91,24 @@ def test_a_bucket_that_is_gone_is_no_missing_object(store: Store) -> None:
 # --- nobody else is held up ---
 
 
-class Pulse:
-    """A thread that beats; `silence` is the longest time between two beats."""
+class Pulse(Background):
+    """Beats while the `with` block runs; `silence` is the longest time between two beats."""
 
     def __init__(self) -> None:
+        super().__init__(self._beat)
         self.silence = 0.0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat)
-        self._thread.start()
 
     def _beat(self) -> None:
         last = time.monotonic()
-        while not self._ended.wait(0.01):
+        while not self._ending.wait(0.01):
             now = time.monotonic()
             self.silence, last = max(self.silence, now - last), now
-
-    def end(self) -> None:
-        self._ended.set()
-        self._thread.join()
 
 
 @pytest.fixture
 def pulse() -> Iterator[Pulse]:
-    beating = Pulse()
-    yield beating
-    beating.end()
+    with Pulse() as beating:
+        yield beating
 
 
 CALLS: dict[str, Callable[[ObjectStorage], object]] = {

@@ -7,10 +7,9 @@ import json
 import os
 import re
 import shutil
-import threading
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from tests.support import topics
+from tests.support.background import Background
 from tests.support.command import Command, Ended, ingestor, write_config
 from tests.support.history import check_history
 from tests.support.topics import Record
@@ -514,32 +514,26 @@ def test_a_run_that_ends_beside_a_checkpoint_ends_in_order(landed: Shop) -> None
     assert check_history(landed.bootstrap, [landed.topic], landed.table, "shop") == 2 * ROWS
 
 
-class Hammer:
+class Hammer(Background):
     """Another program that takes slot after slot of a table's log, with entries that say nothing."""
 
     _PAUSE_SECONDS = 0.002  # from its look at the log to its own entry a commit needs longer than that
 
     def __init__(self, table: Path) -> None:
+        super().__init__(self._take)
         self._log = table / "_delta_log"
         self._entry = table / "entry"
         self._entry.write_text(json.dumps({"commitInfo": {"operation": "NOTHING"}}))
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self) -> None:
+    def _take(self) -> None:
         slot = len(list(self._log.glob("*.json")))
-        while not self._stopping.wait(self._PAUSE_SECONDS):
+        while not self._ending.wait(self._PAUSE_SECONDS):
             with contextlib.suppress(FileExistsError):
                 os.link(self._entry, self._log / f"{slot:020d}.json")  # whole or not at all
             slot += 1
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
+        super().__exit__()
         self._entry.unlink()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +15,7 @@ from spark_jobs.balance import Balance
 from spark_jobs.compact import compact
 from spark_jobs.parse import Route, parse, route_of
 from tests.support import topics
+from tests.support.background import Background
 from tests.support.command import ingestor
 
 if TYPE_CHECKING:
@@ -61,25 +61,18 @@ def rows_of(table: str, *columns: str) -> list[tuple[Any, ...]]:
     )
 
 
-class Traffic(threading.Thread):
-    """Produces a few records every half second until it is told to stop."""
+class Traffic(Background):
+    """Produces a few records every half second while the `with` block runs."""
 
     def __init__(self, bootstrap: str, topic: str, first: int) -> None:
-        super().__init__()
+        super().__init__(self._produce)
         self.next = first
         self._place = (bootstrap, topic)
-        self._ended = threading.Event()
 
-    def run(self) -> None:
-        while not self._ended.wait(0.5):
+    def _produce(self) -> None:
+        while not self._ending.wait(0.5):
             topics.produce(*self._place, records(self.next, ROWS_PER_FILE))
             self.next += ROWS_PER_FILE
-
-    def stop(self) -> int:
-        """Return how many records there are now."""
-        self._ended.set()
-        self.join()
-        return self.next
 
 
 @pytest.mark.integration
@@ -99,14 +92,11 @@ def test_a_thousand_small_files_are_compacted_under_a_running_ingestor(
         deployment.wait_for_rows(total, seconds_max=180)
         if begun.raw == 0:
             begun = parse(spark, wanted)
-    traffic = Traffic(kafka.bootstrap, topic, total)
-    traffic.start()
-    try:
+    with Traffic(kafka.bootstrap, topic, total) as traffic:
         deployment.wait_for_commits(2)
         summary = compact(spark, wanted.raw)
         deployment.wait_for_commits(2)
-    finally:
-        total = traffic.stop()
+    total = traffic.next
     assert summary is not None
     assert summary.files_before >= SMALL_FILES
     assert summary.files_after < summary.files_before - SMALL_FILES + 50

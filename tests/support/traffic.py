@@ -14,11 +14,13 @@ from __future__ import annotations
 import random
 import threading
 import time
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from tests.support.background import Background
 from tests.support.topics import SECONDS_MAX, unique
 
 if TYPE_CHECKING:
@@ -29,8 +31,8 @@ _TRANSACTION_RECORDS_MAX = 30
 _VALUE_BYTES_MAX = 200
 
 
-class Traffic:
-    """Steady traffic to one topic, from entering the `with` block to leaving it."""
+class Traffic(Background):
+    """Steady traffic to one topic while the `with` block runs; all of it must have been acknowledged in the end."""
 
     def __init__(
         self,
@@ -43,63 +45,38 @@ class Traffic:
         abort_share: float | None = None,
         seed: int = 0,
     ) -> None:
+        send = self._send_plainly if abort_share is None else partial(self._send_in_transactions, abort_share)
+        super().__init__(*(partial(send, number, random.Random(f"{seed}/{number}")) for number in range(producers)))
         self.committed: set[Coordinate] = set()
         self.aborted: set[Coordinate] = set()
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = partitions
         self._records_per_batch = max(1, round(per_second * _BATCH_SECONDS / producers))
-        self._abort_share = abort_share
-        self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._failures: list[str] = []
-        self._threads = [
-            threading.Thread(target=self._run, args=(number, random.Random(f"{seed}/{number}")))
-            for number in range(producers)
-        ]
-
-    def stop(self) -> None:
-        """End the last transactions, and raise if anything was not acknowledged."""
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(2 * SECONDS_MAX)
-        assert not any(thread.is_alive() for thread in self._threads), "a producer hangs"
-        assert not self._failures, f"{len(self._failures)} failures of producers: {self._failures[:3]}"
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _run(self, number: int, rng: random.Random) -> None:
-        try:
-            if self._abort_share is None:
-                self._send_plainly(number, rng)
-            else:
-                self._send_in_transactions(number, rng, self._abort_share)
-        except Exception as error:  # noqa: BLE001 - raised by `stop`, in the test's own thread
-            self._failures.append(repr(error))
+        super().__exit__()
+        assert not self._failures, f"{len(self._failures)} failures of producers: {self._failures[:3]}"
 
     def _send_plainly(self, number: int, rng: random.Random) -> None:
         producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 5})
         numbers = count()
-        while not self._stopping.is_set():
+        while not self._ending.is_set():
             batch = _Batch(self._failures)
             for _ in range(self._records_per_batch):
                 self._send(producer, number, next(numbers), rng, batch)
             producer.flush(SECONDS_MAX)
             self._settle(batch, committed=True)
-            self._stopping.wait(_BATCH_SECONDS)
+            self._ending.wait(_BATCH_SECONDS)
 
-    def _send_in_transactions(self, number: int, rng: random.Random, abort_share: float) -> None:
+    def _send_in_transactions(self, abort_share: float, number: int, rng: random.Random) -> None:
         config = {"bootstrap.servers": self._bootstrap, "linger.ms": 5, "transactional.id": unique("traffic")}
         producer = Producer(config)
         producer.init_transactions(SECONDS_MAX)
         numbers = count()
-        while not self._stopping.is_set():
+        while not self._ending.is_set():
             batch = _Batch(self._failures)
             producer.begin_transaction()
             for _ in range(rng.randint(1, 2 * self._records_per_batch)):
