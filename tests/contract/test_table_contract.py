@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +20,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from ingestor.deltalog import entry_path
-from ingestor.errors import IngestorError, RefusedError
+from ingestor.errors import RefusedError
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.storage import LocalStorage
 from ingestor.table import RawTable
@@ -186,11 +187,8 @@ def test_many_handles_race_for_one_slot_and_one_wins(backend: Backend) -> None:
             return
         won.append(name)
 
-    threads = [threading.Thread(target=race, args=item) for item in handles.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(handles)) as pool:
+        list(pool.map(race, handles, handles.values()))
     last = backend.open()
     assert [last.version, last.slot(1)] == [1, won[0]]
     assert len(won) == 1
@@ -530,22 +528,13 @@ def test_threads_that_create_a_table_at_once_create_one(tmp_path: Path) -> None:
     """Whoever loses the race opens what the winner made."""
     root = tmp_path / "t"
     barrier = threading.Barrier(8)
-    failures: list[BaseException] = []
-    opened: list[RawTable] = []
 
-    def create_it() -> None:
+    def create_it(_: int) -> RawTable:
         barrier.wait()
-        try:
-            opened.append(RawTable(str(root), RawSchema(), {}))
-        except (IngestorError, OSError) as error:
-            failures.append(error)
+        return RawTable(str(root), RawSchema(), {})
 
-    threads = [threading.Thread(target=create_it) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(8) as pool:
+        opened = list(pool.map(create_it, range(8)))  # raises what any of them raised
     assert creations(root) == 1
     assert len({table.table_id for table in opened}) == 1
 
