@@ -20,6 +20,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+from tests.support.child import ENDS_WITH_PARENT
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -27,11 +29,9 @@ SECONDS_MAX = 30.0
 _TICK_SECONDS = 0.05
 _COMPLAINTS = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
 
-# Chromium reads commands from descriptor 3 and answers on 4. It ends with this process, even if that is killed.
-_LAUNCH = f"""\
-import ctypes, fcntl, os, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)})
+# Chromium reads commands from descriptor 3 and answers on 4.
+_LAUNCH = f"""{ENDS_WITH_PARENT}
+import fcntl
 reading, writing = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3])
 os.dup2(reading, 3)
 os.dup2(writing, 4)

@@ -20,20 +20,19 @@ from typing import Self
 
 import yaml
 
+from tests.support.child import ENDS_WITH_PARENT
+
 SECONDS_MAX = 60.0
 _TICK_SECONDS = 0.02
 
-# What starts the process. It ends with this one, even if that is killed (PR_SET_PDEATHSIG: 1). And where permissions
-# are to bind it although it is root's, it gives up for good (PR_CAPBSET_DROP: 24) what lets root write everywhere:
-# CAP_DAC_OVERRIDE (1) and CAP_DAC_READ_SEARCH (2). Anybody else has not got them anyway.
-_LAUNCH = f"""\
-import ctypes, os, sys
-if sys.platform == "linux":
+# What starts the process. Where permissions are to bind it although it is root's, it gives up for good
+# (PR_CAPBSET_DROP: 24) what lets root write everywhere: CAP_DAC_OVERRIDE (1) and CAP_DAC_READ_SEARCH (2). Anybody else
+# has not got them anyway.
+_LAUNCH = f"""{ENDS_WITH_PARENT}
+if sys.platform == "linux" and sys.argv[1] == "bound":
     prctl = ctypes.CDLL(None).prctl
-    prctl(1, {int(signal.SIGKILL)})
-    if sys.argv[1] == "bound":
-        prctl(24, 1, 0, 0, 0)
-        prctl(24, 2, 0, 0, 0)
+    prctl(24, 1, 0, 0, 0)
+    prctl(24, 2, 0, 0, 0)
 os.execv(sys.executable, [sys.executable, "-m", "ingestor", *sys.argv[2:]])
 """
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import yaml
 
 from tests.support import topics as kafka_topics
+from tests.support.child import ENDS_WITH_PARENT
 from tests.support.history import DEFAULT_TEMPLATE, check_table, read_topics
 
 if TYPE_CHECKING:
@@ -38,11 +39,7 @@ ROUTE = "route"
 _TICK_SECONDS = 0.05
 _LOG_LINES_SHOWN = 25
 
-# Ends with its parent, even one that is killed. The signal goes when the *thread* ends that started the process.
-_LAUNCH = f"""\
-import ctypes, os, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)})  # PR_SET_PDEATHSIG, which outlives exec
+_LAUNCH = f"""{ENDS_WITH_PARENT}
 os.execv(sys.executable, [sys.executable, "-m", "ingestor", *sys.argv[1:]])
 """
 # What only a client's own side of a classic group knows; under `group.protocol: consumer` it is the broker's.

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ingestor import settings
 from ingestor.dead_letters.letters import SCHEMA, Coordinate
+from tests.support.child import ENDS_WITH_PARENT
 from tests.support.command import write_config
 
 if TYPE_CHECKING:
@@ -26,10 +27,8 @@ ROUTE = "events"
 SEPTEMBER_2001_MS = 1_000_000_000_000
 
 # Stops itself at the nth call of one method, before or after it, as if somebody did so from outside.
-_STOPPED = """\
-import ctypes, functools, importlib, os, signal, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 9)
+_STOPPED = f"""{ENDS_WITH_PARENT}
+import functools, importlib
 module, _, path = sys.argv[1].partition(":")
 when, number, nth, rows = sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
 owner_name, _, method = path.partition(".")
