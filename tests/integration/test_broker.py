@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.support import topics
+from tests.support.ingestors import eventually
 from tests.support.kafka import Cluster
 from tests.support.topics import Landed, Record
 
@@ -183,11 +183,3 @@ def member(cluster: Cluster, group: str, protocol: str, topic: str) -> Consumer:
     )
     consumer.subscribe([topic])
     return consumer
-
-
-def eventually(condition: Callable[[], bool], seconds_max: float = 30) -> None:
-    """Wait for a condition that the cluster brings about by itself."""
-    deadline = time.monotonic() + seconds_max
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds_max} s"
-        time.sleep(0.05)

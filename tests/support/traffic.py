@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Coordinate = tuple[str, int, int]  # topic, partition, offset
 
 _BATCH_SECONDS = 0.05
-_TRANSACTION_RECORDS_MAX = 30
 _VALUE_BYTES_MAX = 200
 
 
