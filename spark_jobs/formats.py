@@ -3,8 +3,9 @@
 Spark's own readers are kinder than a table of facts can afford: JSON's stops at the record's last bracket whatever
 comes after, Avro's where the schema ends, CSV's at the first line. Each is asked in a way that shows what was left:
 
-- JSON is read as the one element of an array. More than one element, or text after it, shows; only a record with a `]`
-  of its own could close that array early, so such a record is read once more before a mark that it can't contain.
+- JSON whose only `}` is its last byte can't have ended before, and is read as it is. Any other is read as the one
+  element of an array: more than one element, or text after it, shows. Only a record with a `]` of its own could close
+  that array early, so such a record is read once more before a mark that it can't contain.
 - Avro is read with sixteen bytes after it that must come out again (`avro.with_end`).
 - CSV has no line end: a second line makes one field too many.
 """
@@ -28,6 +29,7 @@ FIELDS = "__fields"  # the record as a struct of the schema's fields
 UNREAD = "__unread"  # why it could not be read; null if it could
 _FORMAT = "__format"
 _TEXT = "__text"
+_OBJECT = "__object"
 _JSON = "__json"
 _CSV = "__csv"
 _AVRO = "__avro"
@@ -54,16 +56,17 @@ def decode(raw: DataFrame, plan: Plan) -> DataFrame:
     rows = raw.select(*(F.col(name).alias(f"__{name}") for name in raw.columns))
     payload = own("message_payload")
     rows = rows.withColumn(_TEXT, payload.cast("string")).withColumn(_FORMAT, _detected(plan))
-    for name, column in ((_JSON, _json), (_CSV, _csv)):
-        if name.removeprefix("__") in plan.formats:
-            rows = rows.withColumn(name, column(plan))
+    if "json" in plan.formats:
+        rows = rows.withColumns({_OBJECT: _object(plan), _JSON: _json(plan)})
+    if "csv" in plan.formats:
+        rows = rows.withColumn(_CSV, _csv(plan))
     if "avro" in plan.formats:
         rows = _with_avro(rows, plan)
     kind = F.col(_FORMAT)
     fits, value = F.lit(False), F.lit(None).cast(_struct(plan))
-    for name, fit, found in _readings(plan):
-        fits = F.when(kind == name, fit).otherwise(fits)
-        value = F.when(kind == name, found).otherwise(value)
+    for kinds, fit, found in reversed(_readings(plan)):  # what is tested first comes last
+        fits = F.when(kind.isin(*kinds), fit).otherwise(fits)
+        value = F.when(kind.isin(*kinds), found).otherwise(value)
     rows = rows.withColumn("__fits", fits)
     detected = len(plan.formats) > 1
     unfit = F.when(kind.isin("plain", "none"), F.lit("undecodable" if detected else "malformed"))
@@ -75,18 +78,22 @@ def decode(raw: DataFrame, plan: Plan) -> DataFrame:
     return rows.withColumn(UNREAD, unread).withColumn(FIELDS, F.when(F.col(UNREAD).isNull(), value))
 
 
-def _readings(plan: Plan) -> list[tuple[str, Column, Column]]:
-    """Return for each format whether the record fits, and its fields."""
-    found = []
+def _readings(plan: Plan) -> list[tuple[tuple[str, ...], Column, Column]]:
+    """Return for each format, or several that are read alike, whether the record fits, and its fields.
+
+    Each branch makes the code of Spark's stage longer, and the JVM only interprets what is longer than 8,000 bytes.
+    """
+    found: list[tuple[tuple[str, ...], Column, Column]] = []
     if "json" in plan.formats:
-        one = F.col(_JSON)["r"]
-        found.append(("json", _whole_json(), one[0]))
+        whole = F.col(_OBJECT).isNotNull() & F.col(_OBJECT)[_CORRUPT].isNull()
+        fields = F.struct(*(F.col(_OBJECT)[field.name].alias(field.name) for field in plan.fields))
+        found += [(("object",), whole, fields), (("json",), _whole_json(), F.col(_JSON)["r"][0])]
     if "csv" in plan.formats:
-        found.append(("csv", F.col(_CSV)[_CORRUPT].isNull() & F.col(_CSV).isNotNull(), _csv_fields(plan)))
+        found.append((("csv",), F.col(_CSV)[_CORRUPT].isNull() & F.col(_CSV).isNotNull(), _csv_fields(plan)))
     if "avro" in plan.formats:
         ends = F.col(_AVRO)[avro.END] == _end(F.col("__body"))
         fields = F.struct(*(F.col(_AVRO)[f.name].cast(f.type).alias(f.name) for f in plan.fields)).cast(_struct(plan))
-        found += [(kind, ends, fields) for kind in ("single", "registry", "plain")]
+        found.append((("single", "registry", "plain"), ends, fields))
     return found
 
 
@@ -98,19 +105,21 @@ def _struct(plan: Plan) -> str:
 
 
 def _detected(plan: Plan) -> Column:
-    """Return json, csv, single, registry, plain, empty, none; null for a tombstone."""
+    """Return object, json, broken, csv, single, registry, plain, empty, none; null for a tombstone."""
     payload, text = own("message_payload"), F.col(_TEXT)
     blank = F.octet_length(payload) == 0
     if plan.formats != ("avro",):
         blank |= (F.octet_length(payload) < 64) & (F.trim(text, F.lit(" \t\r\n")) == "")  # noqa: PLR2004 - see below
     kind = F.when(payload.isNull(), F.lit(None).cast("string"))
+    if "json" in plan.formats:
+        kind = kind.when(_closes_last(payload) & F.is_valid_utf8(text), F.lit("object"))
     if len(plan.formats) == 1 and plan.formats[0] != "avro":
-        return kind.when(blank, F.lit("empty")).otherwise(F.lit(plan.formats[0]))
+        return kind.when(blank, F.lit("empty")).otherwise(_json_kind() if "json" in plan.formats else F.lit("csv"))
     if "json" in plan.formats:
         first = F.substring(text, 1, 1)
         later = F.substring(F.ltrim(text, F.lit(" \t\r\n")), 1, 1)
-        kind = kind.when(first.isin("{", "["), F.lit("json"))
-        kind = kind.when(first.isin(" ", "\t", "\r", "\n") & later.isin("{", "["), F.lit("json"))
+        kind = kind.when(first.isin("{", "["), _json_kind())
+        kind = kind.when(first.isin(" ", "\t", "\r", "\n") & later.isin("{", "["), _json_kind())
     kind = kind.when(blank, F.lit("empty"))
     if "avro" in plan.formats:
         kind = kind.when(_starts(payload, _SINGLE_OBJECT), F.lit("single"))
@@ -123,6 +132,17 @@ def _detected(plan: Plan) -> Column:
     return kind.otherwise(F.lit("plain" if "avro" in plan.formats else "none"))
 
 
+def _closes_last(payload: Column) -> Column:
+    """Tell whether a record begins with { and has one }, at its end. On bytes: a third of what characters cost."""
+    bracket = F.lit(b"}")
+    before = F.substring(payload, F.lit(1), F.octet_length(payload) - 1)
+    return F.startswith(payload, F.lit(b"{")) & F.endswith(payload, bracket) & ~F.contains(before, bracket)
+
+
+def _json_kind() -> Column:
+    return F.when(F.is_valid_utf8(F.col(_TEXT)), F.lit("json")).otherwise(F.lit("broken"))
+
+
 def _starts(payload: Column, hexadecimal: str) -> Column:
     head = F.substring(payload, 1, len(hexadecimal) // 2)
     return head == F.unhex(F.lit(hexadecimal))
@@ -131,17 +151,21 @@ def _starts(payload: Column, hexadecimal: str) -> Column:
 # --- JSON ---
 
 
+def _object(plan: Plan) -> Column:
+    schema = f"{ddl.render(plan.fields)}, {_CORRUPT} STRING"
+    text = own("message_payload").cast("string")  # not the column: nothing behind needs it
+    return F.from_json(F.when(F.col(_FORMAT) == "object", text), schema, _JSON_OPTIONS)
+
+
 def _json(plan: Plan) -> Column:
-    text = F.col(_TEXT)
     schema = f"r ARRAY<{_struct(plan)}>, {_CORRUPT} STRING"
-    wrapped = F.concat(F.lit('{"r":['), text, F.lit("]}"))
-    readable = (F.col(_FORMAT) == "json") & F.is_valid_utf8(text)
-    return F.from_json(F.when(readable, wrapped), schema, _JSON_OPTIONS)
+    wrapped = F.concat(F.lit('{"r":['), own("message_payload").cast("string"), F.lit("]}"))
+    return F.from_json(F.when(F.col(_FORMAT) == "json", wrapped), schema, _JSON_OPTIONS)
 
 
 def _whole_json() -> Column:
     """Tell whether the text is one object of the schema, all of it."""
-    text, found = F.col(_TEXT), F.col(_JSON)
+    text, found = own("message_payload").cast("string"), F.col(_JSON)
     mark = F.hex(F.xxhash64(text))
     before_mark = F.concat(F.lit("[["), text, F.lit('],"'), mark, F.lit('"]'))
     closed_early = F.when(

@@ -41,6 +41,7 @@ _FIXED = {
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",  # would read fewer fields and miss bad ones
     "spark.sql.optimizer.enableCsvExpressionOptimization": "false",
     "spark.sql.csv.parser.columnPruning.enabled": "false",
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # beyond it the JVM interprets a stage; in pieces it compiles them
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # batches wait for seconds, not for hours
     "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",

@@ -74,6 +74,9 @@ def test_json_fits_whole_or_not_at_all(spark: SparkSession) -> None:
         good: None,
         b" \t\r\n" + good + b"\n ": None,
         b'{"user_id": "a]b", "tags": ["x]", "y"]}': None,
+        b'{"user_id": "a}b"}': None,
+        b'{"user_id": "\\u007d"}': None,
+        b"{}": None,
         b'{"unknown": {"deep": [1]}, "user_id": "u1"}': None,
         b'{"user_id": "u1", "place": {"city": "Bonn", "zip": 53111}}': None,
         good + b" x": "malformed",
@@ -86,6 +89,11 @@ def test_json_fits_whole_or_not_at_all(spark: SparkSession) -> None:
         b"[]": "malformed",
         b"{": "malformed",
         b'{"user_id": "u1"': "malformed",
+        b'{"user_id": "u1}': "malformed",
+        b'{"tags": ["u1"}': "malformed",
+        b'{"tags": ["u1"], "place": {"zip": 1}': "malformed",
+        b'{"user_id": "u1"}}': "malformed",
+        b'{"user_id": "a}b"} "': "malformed",
         b"{'user_id': 'u1'}": "malformed",
         b'{"amount": NaN}': "malformed",
         b'{"user_id": "\xff"}': "malformed",
@@ -175,7 +183,14 @@ def test_reasons_name_all_that_is_wrong_in_order(spark: SparkSession) -> None:
         json.dumps({**good, "place": {}}).encode(): "required:place.city",
         json.dumps({**good, "cob": None}).encode(): "cob_invalid",
         json.dumps({**good, "cob": "2026-02-30"}).encode(): "cob_invalid",
-        json.dumps({**good, "cob": "2026-3-1"}).encode(): "cob_invalid",
+        **{
+            json.dumps({**good, "cob": form}).encode(): "cob_invalid"
+            for form in ("2026-3-1", "2026-02-1 ", " 2026-02-1", "2026-02-1T", "2026-02- 1", "2026- 2-01", "2026-2 -01")
+        },
+        **{
+            json.dumps({**good, "cob": form}).encode(): "cob_invalid"
+            for form in ("202-02-011", "+202-02-01", "2026-+2-01", "2026-02-+1", "2026-02-01 ", "2026-02-\u0661", "")
+        },
         json.dumps({**good, "cob": "2026-03-02"}).encode(): "cob_future",
         json.dumps({**good, "amount": -1}).encode(): "rule:positive",
         json.dumps({**good, "count": None}).encode(): "rule:known",
