@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 WHEEL ?=
+WORKERS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 CODE := $(wildcard ingestor spark_jobs tests bench)
@@ -15,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo "  Variables: PYTHON=python3.12 (makes .venv), PYTEST_ARGS='-k name' (for test and soak)"
+	@echo "  Variables: PYTHON=python3.12 (makes .venv), PYTEST_ARGS='-k name' (for test and soak), WORKERS=0 (of test)"
 
 .PHONY: setup
 setup: $(VENV)/.project $(VENV)/.dev $(VENV)/.jar ## Install everything into .venv: ingestor, Spark, test tools
@@ -31,7 +32,7 @@ endif
 
 .PHONY: test
 test: setup $(if $(WHEEL),installed) ## Run every test that CI runs (WHEEL=1: against the built wheel, as CI does)
-	@$(AGAINST) $(BIN)/pytest -m "not soak" $(if $(WHEEL),-o pythonpath=$(APART)) $(PYTEST_ARGS)
+	@$(AGAINST) $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadgroup $(if $(WHEEL),-o pythonpath=$(APART)) $(PYTEST_ARGS)
 
 # The sources stay where they are, but nobody finds them: Python takes neither this folder nor that of a script for a
 # place of modules, and what is needed beside the wheel lies apart. `make setup` brings the sources back.

@@ -30,6 +30,14 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together what shares a fixture that is slow to make: a file's tests, and all that use the Spark session."""
+    for item in items:
+        shared = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if shared else item.path.stem))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch Kafka before the first test: it takes longer than a test may, and people see it."""
     wanted = any(
