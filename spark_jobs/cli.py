@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
-import signal
 import sys
-import threading
 import traceback
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +17,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from ingestor import logs, settings
 from ingestor.errors import ConfigError, IngestorError
 from ingestor.settings_types import duration
+from ingestor.signals import Stop
 from spark_jobs import plan as plans
 
 if TYPE_CHECKING:
@@ -47,31 +45,6 @@ OnlyRoute = Annotated[str | None, typer.Option("--route", help="Only this route;
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's.")]
 Every = Annotated[str | None, typer.Option("--every", metavar="10m", help="Again and again, until a signal.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
-
-
-class _Stop:
-    """Set by the first SIGTERM or SIGINT; the second ends the process at once."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self.listen()
-
-    def listen(self) -> None:
-        """Take the signals; again after Spark has started, which takes SIGINT for itself."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        if self._event.is_set():
-            os._exit(1)
-        self._event.set()
-
-    def __call__(self) -> bool:
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; tell whether a signal came."""
-        return self._event.wait(seconds)
 
 
 class _Run:
@@ -148,13 +121,14 @@ def parse(config: Config, route: OnlyRoute = None, every: Every = None, conf: Co
     from spark_jobs.parse import parse as run
 
     pause = _pause(every)
-    stop = _Stop()
+    stop = Stop("spark_jobs: stopped at once; the next run takes up what this one left")
+    stop.listen()
     with _Run(config, route, conf).session() as (spark, routes):
-        stop.listen()
+        stop.listen()  # again: Spark has taken SIGINT for itself
         while True:
             total = Balance()
             for each in routes:
-                found = run(spark, each, stopping=stop)
+                found = run(spark, each, stopping=stop.asked)
                 total += found
                 if len(routes) > 1:
                     _say({"route": each.name, **json.loads(found.to_json())})
