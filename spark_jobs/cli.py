@@ -1,12 +1,10 @@
-"""The command line of the Spark jobs: their words, exit codes and last lines, like the ingestor's own."""
+"""The command line of the Spark jobs: what there is to say to them. Each does its work elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import sys
-import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -14,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from ingestor import logs, settings
+from ingestor import command_line, logs, settings
 from ingestor.errors import ConfigError, IngestorError
 from ingestor.settings_types import duration
 from ingestor.signals import Stop
 from spark_jobs import plan as plans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
@@ -225,7 +223,7 @@ def reset(
     prepared = _Run(config, route, conf)
     wanted = [route_of(prepared.settings, name, plan) for name, plan in prepared.plans.items()]
     for each in wanted:
-        if not (yes or _confirm(question(each, empty=empty))):
+        if not (yes or command_line.confirm(question(each, empty=empty))):
             raise ConfigError(f"route {each.name}: not reset", hint="answer y, or give --yes")
     with prepared.session() as (spark, routes):
         for each in routes:
@@ -255,42 +253,6 @@ def _pause(every: str | None) -> float | None:
     return seconds
 
 
-def _confirm(question: str) -> bool:
-    """Ask on stderr, for stdout is for results; no answer is a no."""
-    typer.echo(f"{question} [y/N] ", nl=False, err=True)
-    answer = sys.stdin.readline()
-    if not (sys.stdin.isatty() and answer.endswith("\n")):
-        typer.echo(err=True)
-    return answer.strip().lower() in ("y", "yes")
-
-
-def run_command(run: Callable[[], None]) -> int:
-    """Run a command; return its exit code, and on failure say in one line what happened and what to do."""
-    logs.configure("console", "INFO")
-    try:
-        run()
-    except SystemExit as end:
-        return int(end.code or 0) if isinstance(end.code, int | None) else 1
-    except IngestorError as error:
-        return _last_line(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return _last_line("interrupted — start again, nothing is lost", 1)
-    except Exception as error:  # noqa: BLE001 - the last resort: nobody gets a traceback who did not ask for one
-        return _last_line(f"{type(error).__name__}: {error} — set log.level: DEBUG to see where", 1)
-    return 0
-
-
 def main() -> NoReturn:
     """Run a command and end with its exit code."""
-    code = run_command(app)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it may be gone
-            stream.flush()
-    sys.exit(code)
-
-
-def _last_line(text: str, code: int) -> int:
-    if logging.getLogger(logs.NAME).isEnabledFor(logging.DEBUG):
-        traceback.print_exc()
-    sys.stderr.write(f"spark_jobs: {' '.join(text.split())}\n")
-    return code
+    sys.exit(command_line.run(app, "spark_jobs", called="python -m spark_jobs"))
