@@ -89,9 +89,17 @@ class Opened:
 class Assembly:
     """All the parts of one process."""
 
-    def __init__(self, settings: Settings, watch: Watch, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        watch: Watch,
+        *,
+        stopping: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
         self._watch = watch
+        self._stopping = stopping
         self._clock = clock
         self._rng = system_rng()
         self._breakers: dict[str, Breaker] = {}
@@ -112,7 +120,6 @@ class Assembly:
             queue_bytes=self._queue_bytes,
         )
         self._maintenance = ThreadWorker("maintenance")
-        self.stopping = False
 
     def pipeline(self, *, patience_seconds: float | None) -> Pipeline:
         """Open every table and return the pipeline; give up on a store that does not answer if there is a limit."""
@@ -143,7 +150,7 @@ class Assembly:
             while not future.done():
                 futures.wait([future], timeout=_WAIT_STEP_SECONDS)
                 self._watch.moved()
-                if self.stopping:
+                if self._stopping():
                     raise Interrupted
                 if deadline is not None and self._clock() > deadline:
                     why = self._last_failures.get(name, "no answer at all")

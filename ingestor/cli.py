@@ -1,21 +1,18 @@
-"""The command line. Each command does its work elsewhere; here are its words, its exit code and its last line."""
+"""The command line: what there is to say to the ingestor. Each command does its work elsewhere."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 import os
 import sys
-import traceback
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from ingestor import logs
-from ingestor.errors import ConfigError, DataLossError, IngestorError, RefusedError, Unavailable
+from ingestor import command_line, logs
+from ingestor.errors import ConfigError, DataLossError
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,8 +35,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done · 1 anything else · 2 configuration · 3 data loss or audit finding · "
     "4 storage or Kafka refuses for good · 5 OCC retries exhausted.",
 )
-
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what every misuse is, and typer does not export
 
 Config = Annotated[Path, typer.Argument(help="The YAML configuration file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -114,19 +109,10 @@ def offsets(
 
     loaded = _load(config)
     if set_to:
-        module.set_offsets(loaded, set_to, confirm=lambda question: yes or _confirm(question))
+        module.set_offsets(loaded, set_to, confirm=lambda question: yes or command_line.confirm(question))
     else:
         rows = module.show(loaded)
         typer.echo(module.as_json(rows) if as_json else module.as_text(rows))
-
-
-def _confirm(question: str) -> bool:
-    """Ask on stderr, for stdout is for results; no answer is a no."""
-    typer.echo(f"{question} [y/N] ", nl=False, err=True)
-    answer = sys.stdin.readline()
-    if not (sys.stdin.isatty() and answer.endswith("\n")):
-        typer.echo(err=True)  # nobody has typed the end of the line
-    return answer.strip().lower() in ("y", "yes")
 
 
 @app.command(short_help="Prove each table from the outside: every offset once.")
@@ -277,7 +263,7 @@ def dlq_replay(
         ),
         dry_run=dry_run,
         force=force,
-        confirm=lambda question: yes or _confirm(question),
+        confirm=lambda question: yes or command_line.confirm(question),
         tell=typer.echo,
     )
 
@@ -293,54 +279,7 @@ def demo() -> None:
     show(typer.echo)
 
 
-def main() -> None:
-    """Run a command; end with its exit code, and on failure with one line that says what to do."""
-    logs.configure("console", "INFO")
-    code = 0
-    try:
-        code = app(standalone_mode=False, prog_name="ingestor") or 0
-    except SystemExit as end:
-        code = int(end.code or 0)
-    except typer.Abort:
-        code = _last_line("interrupted — start again", 1)
-    except _UsageError as error:
-        code = _misused(error)
-    except IngestorError as error:
-        _debug_traceback()
-        code = _last_line(str(error), error.exit_code)
-    except Unavailable as error:
-        _debug_traceback()
-        hint = "see that Kafka and the table's store can be reached; `ingestor check` tells"
-        code = _last_line(f"{error} — {hint}", RefusedError.exit_code)
-    except Exception as error:  # noqa: BLE001 - the last resort: nobody gets a traceback who did not ask for one
-        _debug_traceback()
-        code = _last_line(f"{type(error).__name__}: {error} — set log.level: DEBUG to see where", 1)
-    _leave(code)
-
-
-def _misused(error: Any) -> int:  # noqa: ANN401 - the library's own type is private
-    """Say what is wrong with the command line; without any command show what there is."""
-    command = error.ctx.command_path if error.ctx is not None else "ingestor"
-    words = error.format_message()
-    if error.ctx is not None and words == error.ctx.get_help():
-        sys.stderr.write(f"{words}\n")
-        words = "no command is given"
-    return _last_line(f"{words.rstrip('.')} — `{command} --help` tells what there is", ConfigError.exit_code)
-
-
-def _leave(code: int) -> NoReturn:
-    """End without winding Python up: a thread that is inside of a storage library then would crash there."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it may be gone
-            stream.flush()
-    os._exit(code)
-
-
-def _debug_traceback() -> None:
-    if logging.getLogger(logs.NAME).isEnabledFor(logging.DEBUG):
-        traceback.print_exc()
-
-
-def _last_line(text: str, code: int) -> int:
-    sys.stderr.write(f"ingestor: {' '.join(text.split())}\n")
-    return code
+def main() -> NoReturn:
+    """Run a command and end with its exit code."""
+    # Without winding Python up: a thread that is inside of a storage library then would crash there.
+    os._exit(command_line.run(app, "ingestor"))

@@ -69,26 +69,21 @@ class Pipeline:
         self._poll_records = min(500, poll_records)  # until the size of a record is known
         self._assigned: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
-        self._stopping = False
         self._failure: BaseException | None = None
         self.on_step: Callable[[], None] = lambda: None  # for whoever shows how the loop is doing
         self._joined = False
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Ask the loop to end; safe to call from a signal handler."""
-        self._stopping = True
-
     @property
     def assigned(self) -> frozenset[TopicPartition]:
         """The partitions that are ours now."""
         return frozenset(self._assigned)
 
-    def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Ingest until stopped, or until a condition holds that is asked after every step; then land what is left."""
+    def run(self, until: Callable[[], bool]) -> None:
+        """Ingest until a condition holds that is asked before every step; then land what is left."""
         self._source.subscribe(self)
-        while not self._stopping and not until():
+        while not until():
             self.step(_POLL_SECONDS)
             self.on_step()
         self.finish()

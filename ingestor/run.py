@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import sys
 import time
 from functools import partial
@@ -17,12 +15,11 @@ from ingestor.http import HttpServer
 from ingestor.metrics import Metrics
 from ingestor.records import TopicPartition
 from ingestor.retry import Stopped
+from ingestor.signals import Stop
 from ingestor.status import Status
 from ingestor.watch import Watch
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from ingestor.pipeline import Pipeline
     from ingestor.settings import Settings
 
@@ -38,33 +35,21 @@ _STUCK_SECONDS = 30.0  # a loop that did not turn for so long is stuck, unless i
 def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
     """Ingest; return how many rows landed."""
     watch = Watch(Metrics())
-    assembly = Assembly(settings, watch)
+    stop = Stop("ingestor: stopped at once; what was not committed is read again at the next start")
+    assembly = Assembly(settings, watch, stopping=stop.asked)
+    stop.listen()
     pipeline: Pipeline | None = None
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        if assembly.stopping:
-            sys.stderr.write("ingestor: stopped at once; what was not committed is read again at the next start\n")
-            sys.stderr.flush()
-            os._exit(1)
-        assembly.stopping = True
-        if pipeline is not None:
-            pipeline.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
     log = logs.get()
     status, server = _serve(settings, assembly, watch)
     try:
-        ends = _wait_for_topics(settings, assembly, watch, once=once)
+        ends = _wait_for_topics(settings, assembly, watch, stop, once=once)
         pipeline = assembly.pipeline(patience_seconds=ONCE_PATIENCE_SECONDS if once else None)
-        if assembly.stopping:
-            pipeline.stop()
         if status is not None:
             pipeline.on_step = partial(status.tick, pipeline)
         log.info("started", routes=len(settings.routes), once=once, http=None if server is None else server.url)
         _spare_the_collector()
         drained = _Drained(pipeline, ends, watch, show=progress) if once else None
-        pipeline.run(lambda: drained() if drained is not None else False)
+        pipeline.run(until=lambda: stop.asked() or (drained is not None and drained()))
     except (Interrupted, Stopped):
         pass
     except BaseException:
@@ -96,10 +81,12 @@ def _serve(settings: Settings, assembly: Assembly, watch: Watch) -> tuple[Status
     return status, server
 
 
-def _wait_for_topics(settings: Settings, assembly: Assembly, watch: Watch, *, once: bool) -> dict[TopicPartition, int]:
+def _wait_for_topics(
+    settings: Settings, assembly: Assembly, watch: Watch, stop: Stop, *, once: bool
+) -> dict[TopicPartition, int]:
     """Wait until Kafka answers, with `once` also for every named topic; return the ends to drain to."""
     deadline = time.monotonic() + ONCE_PATIENCE_SECONDS
-    while not assembly.stopping:
+    while not stop.asked():
         watch.moved()
         over = once and time.monotonic() > deadline
         try:
@@ -118,7 +105,7 @@ def _wait_for_topics(settings: Settings, assembly: Assembly, watch: Watch, *, on
                 msg = f"Kafka at {settings.kafka['bootstrap.servers']} does not answer ({error})"
                 raise RefusedError(msg, hint="start the broker, or correct kafka.bootstrap.servers") from error
             watch.waiting(f"Kafka does not answer: {error}")
-        time.sleep(_ASK_AGAIN_SECONDS)
+        stop.wait(_ASK_AGAIN_SECONDS)
     raise Interrupted
 
 

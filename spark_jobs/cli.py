@@ -1,15 +1,10 @@
-"""The command line of the Spark jobs: their words, exit codes and last lines, like the ingestor's own."""
+"""The command line of the Spark jobs: what there is to say to them. Each does its work elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import os
-import signal
 import sys
-import threading
-import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -17,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from ingestor import logs, settings
+from ingestor import command_line, logs, settings
 from ingestor.errors import ConfigError, IngestorError
 from ingestor.settings_types import duration
+from ingestor.signals import Stop
 from spark_jobs import plan as plans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
@@ -47,31 +43,6 @@ OnlyRoute = Annotated[str | None, typer.Option("--route", help="Only this route;
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's.")]
 Every = Annotated[str | None, typer.Option("--every", metavar="10m", help="Again and again, until a signal.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
-
-
-class _Stop:
-    """Set by the first SIGTERM or SIGINT; the second ends the process at once."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self.listen()
-
-    def listen(self) -> None:
-        """Take the signals; again after Spark has started, which takes SIGINT for itself."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        if self._event.is_set():
-            os._exit(1)
-        self._event.set()
-
-    def __call__(self) -> bool:
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; tell whether a signal came."""
-        return self._event.wait(seconds)
 
 
 class _Run:
@@ -148,13 +119,14 @@ def parse(config: Config, route: OnlyRoute = None, every: Every = None, conf: Co
     from spark_jobs.parse import parse as run
 
     pause = _pause(every)
-    stop = _Stop()
+    stop = Stop("spark_jobs: stopped at once; the next run takes up what this one left")
+    stop.listen()
     with _Run(config, route, conf).session() as (spark, routes):
-        stop.listen()
+        stop.listen()  # again: Spark has taken SIGINT for itself
         while True:
             total = Balance()
             for each in routes:
-                found = run(spark, each, stopping=stop)
+                found = run(spark, each, stopping=stop.asked)
                 total += found
                 if len(routes) > 1:
                     _say({"route": each.name, **json.loads(found.to_json())})
@@ -251,7 +223,7 @@ def reset(
     prepared = _Run(config, route, conf)
     wanted = [route_of(prepared.settings, name, plan) for name, plan in prepared.plans.items()]
     for each in wanted:
-        if not (yes or _confirm(question(each, empty=empty))):
+        if not (yes or command_line.confirm(question(each, empty=empty))):
             raise ConfigError(f"route {each.name}: not reset", hint="answer y, or give --yes")
     with prepared.session() as (spark, routes):
         for each in routes:
@@ -281,42 +253,6 @@ def _pause(every: str | None) -> float | None:
     return seconds
 
 
-def _confirm(question: str) -> bool:
-    """Ask on stderr, for stdout is for results; no answer is a no."""
-    typer.echo(f"{question} [y/N] ", nl=False, err=True)
-    answer = sys.stdin.readline()
-    if not (sys.stdin.isatty() and answer.endswith("\n")):
-        typer.echo(err=True)
-    return answer.strip().lower() in ("y", "yes")
-
-
-def run_command(run: Callable[[], None]) -> int:
-    """Run a command; return its exit code, and on failure say in one line what happened and what to do."""
-    logs.configure("console", "INFO")
-    try:
-        run()
-    except SystemExit as end:
-        return int(end.code or 0) if isinstance(end.code, int | None) else 1
-    except IngestorError as error:
-        return _last_line(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return _last_line("interrupted — start again, nothing is lost", 1)
-    except Exception as error:  # noqa: BLE001 - the last resort: nobody gets a traceback who did not ask for one
-        return _last_line(f"{type(error).__name__}: {error} — set log.level: DEBUG to see where", 1)
-    return 0
-
-
 def main() -> NoReturn:
     """Run a command and end with its exit code."""
-    code = run_command(app)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it may be gone
-            stream.flush()
-    sys.exit(code)
-
-
-def _last_line(text: str, code: int) -> int:
-    if logging.getLogger(logs.NAME).isEnabledFor(logging.DEBUG):
-        traceback.print_exc()
-    sys.stderr.write(f"spark_jobs: {' '.join(text.split())}\n")
-    return code
+    sys.exit(command_line.run(app, "spark_jobs", called="python -m spark_jobs"))

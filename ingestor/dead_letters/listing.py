@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from ingestor.dead_letters.letters import COORDINATES, index
 from ingestor.dead_letters.quarantine import Quarantine
-from ingestor.failures import classify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,14 +30,12 @@ def find(
     shown: list[dict[str, Any]] = []
     total = 0
     for route in routes:
-        table = Quarantine(settings.parse[route].quarantine, settings.storage_options, settings.routes[route].retry)
+        table = Quarantine(settings, route)
         version = table.look()
         if version is None:
             continue
-        try:
+        with table.reading():
             found = selection.of(index(table.storage, version.paths(), _SHOWN))
-        except Exception as error:
-            raise classify(error, doing=f"reading quarantine table {table.uri}") from error
         total += len(found)
         shown += [{"route": route, **row} for row in _rows(found.slice(0, max(0, limit - len(shown))))]
     return shown, total

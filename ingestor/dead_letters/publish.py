@@ -25,19 +25,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ingestor import deltalog, logs
-from ingestor.committer import system_rng, waits_between
 from ingestor.dead_letters.letters import Coordinate, by_partition, coordinates, fetch, index, portions
 from ingestor.dead_letters.message import dead_letter, origins_of
-from ingestor.dead_letters.quarantine import Conflict, Quarantine, Version, is_new
+from ingestor.dead_letters.quarantine import Quarantine, Version, is_new
 from ingestor.dead_letters.scan import committed
 from ingestor.dead_letters.sender import Sender
 from ingestor.dead_letters.topics import DeadLetterTopics, unread
-from ingestor.errors import DataLossError, Fenced, OccExhaustedError, RefusedError
-from ingestor.failures import classify
+from ingestor.errors import DataLossError, Fenced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,8 +43,6 @@ if TYPE_CHECKING:
     from ingestor.broker import Broker
     from ingestor.dead_letters.letters import DeadLetter
     from ingestor.settings import Settings
-
-T = TypeVar("T")
 
 _ENDS = "dlq_ends"
 _NOTE_EVERY = 10_000  # letters; fewer commits on the table, at the price of a longer look after a kill
@@ -92,8 +88,7 @@ class Publisher:
         self._on_step = on_step
         self._app_id = f"{settings.app_id}/dlq"
         self._log = logs.get(route=route)
-        retry = settings.routes[route].retry
-        self.table = Quarantine(settings.parse[route].quarantine, settings.storage_options, retry)
+        self.table = Quarantine(settings, route)
 
     def publish(self) -> int | None:
         """Send what is new; return how many letters, None if there is no table. Raise Fenced if another took over."""
@@ -113,10 +108,10 @@ class Publisher:
 
     def _publish(self, sender: Sender) -> int:
         """Send what is new, as the table is now that nobody else sends."""
-        pending = self._pending(self._look())
+        pending = self._pending(self.table.look_again())
         if pending.txn is None:
             self._note(pending, _BEFORE_ALL, self._topics.ends(self._sources(())), final=False)
-            pending = self._pending(self._look())
+            pending = self._pending(self.table.look_again())
         letters = unnoted = 0
         seen: set[str] = set()
         sent = _SentBefore(self._settings, self._broker, pending.ends)
@@ -134,14 +129,17 @@ class Publisher:
     def _send_entry(self, sender: Sender, entry: deltalog.Entry, sent: _SentBefore) -> tuple[int, set[str]]:
         """Send the letters of one log entry; return how many, and the topics that they came from."""
         paths = self._paths(entry)
-        found = self._reading(lambda: index(self.table.storage, paths))
+        with self.table.reading():
+            found = index(self.table.storage, paths)
+            parts = portions(self.table.storage, paths, found)
         needed: dict[str, int] = {}
         for tp in by_partition(coordinates(found)):
             needed[tp.topic] = max(needed.get(tp.topic, 0), tp.partition + 1)
         self._topics.ensure(needed)
         count = 0
-        for portion in self._reading(lambda: portions(self.table.storage, paths, found)):
-            letters = self._reading(lambda portion=portion: fetch(self.table.storage, paths, portion))  # type: ignore[misc]
+        for portion in parts:
+            with self.table.reading():
+                letters = fetch(self.table.storage, paths, portion)
             count += self._send_letters(sender, letters, sent)
             self._on_step()
         self._log.info("dead letters published", entry=entry.version, letters=count, already_there=len(found) - count)
@@ -162,7 +160,8 @@ class Publisher:
     def _paths(self, entry: deltalog.Entry) -> list[str]:
         """Return the files of an entry; refuse to pass over one that VACUUM has removed, unless told to."""
         paths = [unquote(file.path) for file in entry.adds]
-        gone = [path for path in paths if not self._reading(lambda path=path: self.table.storage.exists(path))]  # type: ignore[misc]
+        with self.table.reading():
+            gone = [path for path in paths if not self.table.storage.exists(path)]
         if gone and not self._skip_gap:
             msg = f"quarantine table {self.table.uri}: VACUUM removed {gone[0]} of log entry {entry.version}"
             raise self._gap(f"{msg} before its dead letters were published")
@@ -170,23 +169,10 @@ class Publisher:
             self._log.error("dead letters skipped", entry=entry.version, files=len(gone), why="VACUUM removed them")
         return [path for path in paths if path not in gone]
 
-    def _reading(self, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except Exception as error:
-            raise classify(error, doing=f"reading quarantine table {self.table.uri}") from error
-
     def _sources(self, seen: Collection[str]) -> set[str]:
         """Return the topics whose letters may come: those of the route, and those that had letters."""
         route = self._settings.routes[self.route]
         return {topic for topic in self._broker.topics() if route.matches(topic)} | set(seen)
-
-    def _look(self) -> Version:
-        version = self.table.look()
-        if version is None:
-            msg = f"quarantine table {self.table.uri} was removed meanwhile"
-            raise RefusedError(msg, hint="find out who did it, then start again")
-        return version
 
     def _pending(self, version: Version) -> Pending:
         """Read the log after our txn."""
@@ -233,28 +219,17 @@ class Publisher:
 
     def _note(self, pending: Pending, done: int, ends: Mapping[str, list[int]], *, final: bool = True) -> int:
         """Move our txn to the last entry that is dealt with; raise Fenced if another has moved it."""
-        occ = self._settings.routes[self.route].occ
-        waits = waits_between(occ.base_seconds, occ.max_seconds)
-        info: dict[str, Any] = {
-            "app_id": self._settings.app_id,
-            "route": self.route,
-            "operation_kind": "dlq_publish",
-            _ENDS: dict(ends),
-        }
-        for _ in range(occ.max_retries + 1):
-            version = self._look()
+        info = self.table.info("dlq_publish") | {_ENDS: dict(ends)}
+
+        def move(version: Version) -> int:
             if version.txns.get(self._app_id) != pending.txn:
                 raise Fenced("another publisher has noted its progress")
             quiet = final and not any(is_new(entry) for entry in version.entries(done + 1))
             value = version.number + 1 if quiet else done
-            try:
-                version.put_txn(self._app_id, value, info)
-            except Conflict:
-                time.sleep(system_rng().uniform(0, next(waits)))
-            else:
-                return value
-        msg = f"other writers won {occ.max_retries + 1} entries of the log of {self.table.uri} in a row"
-        raise OccExhaustedError(msg, hint="start again; what was sent is found on the topic and not sent twice")
+            version.put_txn(self._app_id, value, info)
+            return value
+
+        return self.table.compare_and_swap(move)
 
 
 class _SentBefore:

@@ -2,16 +2,17 @@
 
 Spark writes its rows; here they are only read, and marked as replayed. `look` returns one version of the table, and
 what is decided on that version is committed through it: at exactly the next version, or not at all (see `committer`
-for why, and for what an exception does not tell). A conflict means that somebody wrote in between: look again, decide
-again.
+for why, and for what an exception does not tell). A conflict means that somebody wrote in between: `compare_and_swap`
+looks again, and lets decide again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 from ingestor import deltalog
 from ingestor.committer import system_rng, waits_between
 from ingestor.dead_letters.letters import COORDINATES, SCHEMA
-from ingestor.errors import RefusedError, Unavailable
+from ingestor.errors import OccExhaustedError, RefusedError, Unavailable
 from ingestor.failures import classify
 from ingestor.probe import probe
 from ingestor.records import TIMESTAMP
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ingestor.dead_letters.letters import Coordinate
-    from ingestor.settings import RetrySettings
+    from ingestor.settings import Settings
     from ingestor.storage import Storage
+
+T = TypeVar("T")
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _PROTOCOLS = ((1, 1), (1, 2))
@@ -47,29 +50,49 @@ class Conflict(Exception):  # noqa: N818 - a verdict that steers the flow, not a
 class Quarantine:
     """One route's quarantine table."""
 
-    def __init__(self, uri: str, storage_options: Mapping[str, str], retry: RetrySettings) -> None:
-        self.uri = uri
-        self.storage: Storage = storage_of(uri, storage_options)
-        self._options = storage_options
-        self._retry = retry
+    def __init__(self, settings: Settings, route: str) -> None:
+        self.uri: str = settings.parse[route].quarantine
+        self.options = settings.storage_options
+        self.storage: Storage = storage_of(self.uri, self.options)
+        self._retry = settings.routes[route].retry
+        self._occ = settings.routes[route].occ
+        self._app_id = settings.app_id
+        self._route = route
         self._probed = False
 
     def look(self) -> Version | None:
         """Return the table's newest version; None if there is no table, because nothing was ever parsed."""
-        try:
-            handle = open_handle(self.uri, self._options)
+        with self.reading(), contextlib.suppress(TableNotFoundError):
+            handle = open_handle(self.uri, self.options)
             self._refuse_foreign(handle)
             version = handle.version()
             return Version(self, handle, version, deltalog.txns_at(self.storage, version))
-        except TableNotFoundError:
-            return None
+        return None
+
+    def look_again(self) -> Version:
+        """Return the newest version of a table that was there before."""
+        version = self.look()
+        if version is None:
+            msg = f"quarantine table {self.uri} was removed meanwhile"
+            raise RefusedError(msg, hint="find out who removed it, then start again")
+        return version
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Make what storage raises while the table is read a failure of ours."""
+        try:
+            yield
         except Exception as error:
             raise classify(error, doing=f"reading quarantine table {self.uri}") from error
+
+    def info(self, kind: str) -> dict[str, Any]:
+        """Return what every commit of ours says of itself."""
+        return {"app_id": self._app_id, "route": self._route, "operation_kind": kind}
 
     def prepare_to_write(self) -> None:
         """Refuse a store that can't keep two writers apart."""
         if not self._probed:
-            probe(self.uri, self._options)
+            probe(self.uri, self.options)
             self._probed = True
 
     def _refuse_foreign(self, handle: DeltaTable) -> None:
@@ -83,6 +106,22 @@ class Quarantine:
         if missing:
             msg = f"table {self.uri} is no quarantine table: it has no {', '.join(missing)}"
             raise RefusedError(msg, hint="correct parse.ROUTE.quarantine in the configuration")
+
+    def compare_and_swap(self, decide: Callable[[Version], T]) -> T:
+        """Return what `decide` returns: it is given the newest version, and commits through that at most once.
+
+        If another writer comes first it decides again after a while, up to `occ.max_retries` times.
+        """
+        waits = waits_between(self._occ.base_seconds, self._occ.max_seconds)
+        rng = system_rng()
+        rounds = self._occ.max_retries + 1
+        for _ in range(rounds):
+            try:
+                return decide(self.look_again())
+            except Conflict:
+                time.sleep(rng.uniform(0, next(waits)))
+        msg = f"other writers won {rounds} entries of the log of {self.uri} in a row"
+        raise OccExhaustedError(msg, hint="start again: what was sent is found and not sent twice")
 
     def attempt(self, call: Callable[[], None], slot: int, commit_id: str) -> None:
         """Let a call put the log entry of a slot; find out from the log what became of it. Raise Conflict if lost."""
@@ -150,8 +189,7 @@ class Version:
 
     def paths(self) -> list[str]:
         """Return the files that hold this version's rows."""
-        found = live_files(self.table.uri, self.table._options, self.number)  # noqa: SLF001 - one thing, two classes
-        return [unquote(file.path) for file in found]
+        return [unquote(file.path) for file in live_files(self.table.uri, self.table.options, self.number)]
 
     def put_txn(self, app_id: str, value: int, info: Mapping[str, Any]) -> int:
         """Commit one txn and no rows as the next version; return that version."""

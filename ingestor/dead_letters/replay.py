@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingestor import logs
-from ingestor.committer import system_rng, waits_between
 from ingestor.dead_letters.letters import (
     COORDINATES,
     Coordinate,
@@ -38,24 +37,20 @@ from ingestor.dead_letters.letters import (
     ranges,
 )
 from ingestor.dead_letters.message import replay_of, replayed
-from ingestor.dead_letters.quarantine import Conflict, Quarantine
+from ingestor.dead_letters.quarantine import Quarantine
 from ingestor.dead_letters.scan import committed
 from ingestor.dead_letters.sender import Sender, TooLargeError
 from ingestor.dead_letters.topics import unread
-from ingestor.errors import ConfigError, DataLossError, Fenced, OccExhaustedError, RefusedError
-from ingestor.failures import classify
+from ingestor.errors import ConfigError, DataLossError, Fenced, OccExhaustedError
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ingestor.broker import Broker
-    from ingestor.dead_letters.letters import DeadLetter
     from ingestor.dead_letters.quarantine import Version
     from ingestor.dead_letters.selection import Selection
     from ingestor.settings import Settings
-
-T = TypeVar("T")
 
 _INTENT = "dlq_replay"
 _INTENT_LETTERS_MAX = 50_000  # what one commit notes and one rewrite of files marks
@@ -90,15 +85,16 @@ class Replayer:
         self._force = force
         self._app_id = f"{settings.app_id}/dlq-replay"
         self._log = logs.get(route=route)
-        retry = settings.routes[route].retry
-        self.table = Quarantine(settings.parse[route].quarantine, settings.storage_options, retry)
+        self.table = Quarantine(settings, route)
 
     def chosen(self, selection: Selection) -> list[Coordinate]:
         """Return the letters that a selection means, as the table is now."""
         version = self.table.look()
         if version is None:
             return []
-        return coordinates(selection.of(self._index(version.paths(), selection.columns)))
+        with self.table.reading():
+            found = index(self.table.storage, version.paths(), selection.columns)
+        return coordinates(selection.of(found))
 
     def unfinished(self) -> bool:
         """Tell whether a replay was begun and not ended."""
@@ -124,7 +120,7 @@ class Replayer:
 
     def _finish_open(self, sender: Sender) -> tuple[set[Coordinate], int]:
         """Finish an intent that was left open; return its letters, and how many had still to be sent."""
-        version = self._look()
+        version = self.table.look_again()
         txn = version.txns.get(self._app_id)
         if not _is_open(txn):
             return set(), 0
@@ -145,7 +141,7 @@ class Replayer:
                 said = entry.commit_info.get(_INTENT, {})
                 return Intent(txn, said.get("letters", {}), said.get("ends", {}))
         if self._force:
-            version.put_txn(self._app_id, txn + 1, self._info("dlq_replay_given_up"))
+            version.put_txn(self._app_id, txn + 1, self.table.info("dlq_replay_given_up"))
             return None
         msg = f"quarantine table {self.table.uri}: a replay was begun, and log clean-up removed what it was to send"
         raise DataLossError(msg, hint="look at the topic; --force replays what you choose, whether it was sent or not")
@@ -166,31 +162,30 @@ class Replayer:
 
     def _replay(self, sender: Sender, origins: Sequence[Coordinate]) -> int:
         """Send some letters, unless they were replayed or moved meanwhile; return how many."""
-        waits = self._waits()
-        for _ in range(self._tries()):
-            version = self._look()
-            present = self._choose_again(version, origins)
-            if not present:
-                return 0
-            txn = version.txns.get(self._app_id) or 0
-            if _is_open(txn):
-                raise Fenced("it has begun meanwhile")
-            ends = self._ends(present)
-            letters: dict[str, dict[str, list[list[int]]]] = {}
-            for tp, offsets in by_partition(present).items():
-                letters.setdefault(tp.topic, {})[str(tp.partition)] = ranges(offsets)
-            info = self._info("dlq_replay_begun") | {_INTENT: {"letters": letters, "ends": ends}}
-            try:
-                version.put_txn(self._app_id, txn + 1, info)
-            except Conflict:
-                time.sleep(system_rng().uniform(0, next(waits)))
-                continue
-            return self._finish(sender, Intent(txn + 1, letters, ends), set())
-        raise self._exhausted()
+        intent = self.table.compare_and_swap(lambda version: self._begin(version, origins))
+        return 0 if intent is None else self._finish(sender, intent, set())
+
+    def _begin(self, version: Version, origins: Sequence[Coordinate]) -> Intent | None:
+        """Commit the intent to send those letters that still wait for it; None if none does."""
+        present = self._choose_again(version, origins)
+        if not present:
+            return None
+        txn = version.txns.get(self._app_id) or 0
+        if _is_open(txn):
+            raise Fenced("it has begun meanwhile")
+        ends = self._ends(present)
+        letters: dict[str, dict[str, list[list[int]]]] = {}
+        for tp, offsets in by_partition(present).items():
+            letters.setdefault(tp.topic, {})[str(tp.partition)] = ranges(offsets)
+        info = self.table.info("dlq_replay_begun") | {_INTENT: {"letters": letters, "ends": ends}}
+        version.put_txn(self._app_id, txn + 1, info)
+        return Intent(txn + 1, letters, ends)
 
     def _choose_again(self, version: Version, origins: Sequence[Coordinate]) -> list[Coordinate]:
-        found = _those(self._index(version.paths(), ("replayed_at",)), origins)
-        return coordinates(found if self._force else found.filter(pc.is_null(found.column("replayed_at"))))
+        with self.table.reading():
+            found = index(self.table.storage, version.paths(), ("replayed_at",))
+        those = _those(found, origins)
+        return coordinates(those if self._force else those.filter(pc.is_null(those.column("replayed_at"))))
 
     def _ends(self, origins: Sequence[Coordinate]) -> dict[str, list[int]]:
         """Return where the topics of some letters end; refuse a letter whose partition is not there."""
@@ -209,12 +204,16 @@ class Replayer:
 
     def _finish(self, sender: Sender, intent: Intent, there: set[Coordinate]) -> int:
         """Send what of an intent is not there yet, mark all that is, close the intent; return how many were sent."""
-        paths = self._look().paths()
+        paths = self.table.look_again().paths()
         left = sorted(intent.origins() - there)
+        with self.table.reading():
+            found = index(self.table.storage, paths)
+            parts = portions(self.table.storage, paths, _those(found, left))
         done = set(there)
         try:
-            for portion in self._portions(paths, _those(self._index(paths, ()), left)):
-                letters = self._fetch(paths, portion)
+            for portion in parts:
+                with self.table.reading():
+                    letters = fetch(self.table.storage, paths, portion)
                 sender.send([replayed(letter) for letter in letters])
                 done.update(letter.origin for letter in letters)
         except TooLargeError:
@@ -227,58 +226,17 @@ class Replayer:
     def _close(self, intent: Intent, done: set[Coordinate]) -> None:
         """Mark letters as replayed and close their intent, by one commit."""
         moment_us = time.time_ns() // 1000
-        waits = self._waits()
-        info = self._info("dlq_replay_done") | {"letters": len(done)}
-        for _ in range(self._tries()):
-            version = self._look()
+        info = self.table.info("dlq_replay_done") | {"letters": len(done)}
+
+        def close(version: Version) -> None:
             if version.txns.get(self._app_id) != intent.txn:
                 raise Fenced("it has finished what was begun here")
-            try:
-                if done:
-                    version.put_replayed(sorted(done), moment_us, self._app_id, intent.txn + 1, info)
-                else:
-                    version.put_txn(self._app_id, intent.txn + 1, info)
-            except Conflict:
-                time.sleep(system_rng().uniform(0, next(waits)))
+            if done:
+                version.put_replayed(sorted(done), moment_us, self._app_id, intent.txn + 1, info)
             else:
-                return
-        raise self._exhausted()
+                version.put_txn(self._app_id, intent.txn + 1, info)
 
-    def _look(self) -> Version:
-        version = self.table.look()
-        if version is None:
-            msg = f"quarantine table {self.table.uri} is not there"
-            raise RefusedError(msg, hint="find out who removed it, then start again")
-        return version
-
-    def _index(self, paths: Sequence[str], columns: Sequence[str]) -> pa.Table:
-        return self._reading(lambda: index(self.table.storage, paths, columns))
-
-    def _portions(self, paths: Sequence[str], found: pa.Table) -> list[pa.Table]:
-        return self._reading(lambda: portions(self.table.storage, paths, found))
-
-    def _fetch(self, paths: Sequence[str], portion: pa.Table) -> list[DeadLetter]:
-        return self._reading(lambda: fetch(self.table.storage, paths, portion))
-
-    def _reading(self, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except Exception as error:
-            raise classify(error, doing=f"reading quarantine table {self.table.uri}") from error
-
-    def _info(self, kind: str) -> dict[str, Any]:
-        return {"app_id": self._settings.app_id, "route": self.route, "operation_kind": kind}
-
-    def _tries(self) -> int:
-        return self._settings.routes[self.route].occ.max_retries + 1
-
-    def _waits(self) -> Any:  # noqa: ANN401 - an iterator of seconds
-        occ = self._settings.routes[self.route].occ
-        return waits_between(occ.base_seconds, occ.max_seconds)
-
-    def _exhausted(self) -> OccExhaustedError:
-        msg = f"other writers won {self._tries()} entries of the log of {self.table.uri} in a row"
-        return OccExhaustedError(msg, hint="start again: what was sent is found and not sent twice")
+        self.table.compare_and_swap(close)
 
 
 def _is_open(txn: int | None) -> bool:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +12,11 @@ from ingestor.dead_letters.publish import Publisher
 from ingestor.errors import ConfigError, Fenced, IngestorError, OccExhaustedError, Unavailable
 from ingestor.http import HttpServer
 from ingestor.metrics import Metrics
+from ingestor.signals import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
-    from types import FrameType
 
     from ingestor.settings import Settings
 
@@ -82,7 +78,7 @@ class Service:
         self._every = every.total_seconds()
         self._metrics = Metrics()
         self._broker = Broker(settings.kafka)
-        self._stop = threading.Event()
+        self._stop = Stop("ingestor: stopped at once; what was sent is found and not sent twice")
         self.status = Status(self._every)
         self._publishers = [
             Publisher(
@@ -98,14 +94,13 @@ class Service:
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT; raise what no later turn can mend."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        self._stop.listen()
         log = logs.get()
         server = self._serve()
         url = None if server is None else server.url
         log.info("started", routes=len(self._publishers), every_seconds=self._every, http=url)
         try:
-            while not self._stop.is_set():
+            while not self._stop.asked():
                 self._turn()
                 self._stop.wait(self._every)
         except _StoppedError:
@@ -126,7 +121,7 @@ class Service:
     def _turn(self) -> None:
         failures: list[IngestorError] = []
         for publisher in self._publishers:
-            if self._stop.is_set():
+            if self._stop.asked():
                 return
             try:
                 letters = publisher.publish()
@@ -155,15 +150,8 @@ class Service:
 
     def _step(self) -> None:
         self.status.moved()
-        if self._stop.is_set():
+        if self._stop.asked():
             raise _StoppedError
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._stop.is_set():
-            sys.stderr.write("ingestor: stopped at once; what was sent is found and not sent twice\n")
-            sys.stderr.flush()
-            os._exit(1)
-        self._stop.set()
 
 
 class _StoppedError(Exception):

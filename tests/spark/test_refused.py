@@ -43,12 +43,14 @@ class Refusal:
         self._monkeypatch.setattr(sys, "argv", ["spark_jobs", command, str(config), *options])
         self._monkeypatch.setenv("PATH", "")
         self._monkeypatch.setenv("JAVA_HOME", str(self._folder / "nowhere"))
-        code = cli.run_command(cli.app)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
         said = self._capsys.readouterr()
         assert said.out == ""
         assert sorted(path.name for path in self._folder.iterdir() if path.suffix != ".avsc") == ["config.yaml"]
         (line,) = said.err.splitlines()
-        return code, line
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, line
 
 
 @pytest.fixture
@@ -75,6 +77,23 @@ def test_a_process_ends_with_one_line_and_the_code(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     (line,) = ended.stderr.splitlines()
     assert line.startswith("spark_jobs: parse.events.rules.r: names amuont")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "no command is given — `python -m spark_jobs --help`"),
+        (("--bogus",), "No such option: --bogus — `python -m spark_jobs --help`"),
+        (("parse", "x.yaml", "--bogus"), "No such option: --bogus — `python -m spark_jobs parse --help`"),
+        (("parse",), "Missing argument 'config' — `python -m spark_jobs parse --help`"),
+    ],
+)
+def test_a_command_line_that_can_not_be_meant_is_refused(arguments: tuple[str, ...], told: str) -> None:
+    """In the same way as everything else: one last line that says what to do."""
+    command = [sys.executable, "-m", "spark_jobs", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.splitlines()[-1] == f"spark_jobs: {told} tells what there is"
 
 
 @pytest.mark.parametrize(

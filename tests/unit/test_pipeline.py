@@ -119,8 +119,7 @@ def test_stopping_ends_the_run(one: World) -> None:
     """As a signal does."""
     process = one.process(limits=NEVER)
     one.running.append(process)
-    process.pipeline.stop()
-    process.pipeline.run()
+    process.pipeline.run(until=lambda: True)
     assert process.source.closed
 
 

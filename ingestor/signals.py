@@ -1,0 +1,52 @@
+"""SIGTERM and SIGINT: the first asks the process to end in order, the second ends it at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_STDERR = 2
+_STEP_SECONDS = 0.2  # how late a wait may notice that a signal came
+
+
+class Stop:
+    """Whether a signal has asked the process to end; everybody looks here, from whatever thread.
+
+    Nothing but a flag is set by the handler. It runs on the main thread in the midst of whatever that does: an event
+    or a lock that the thread holds just then would never be let go, and a stream that it writes to can't be entered
+    twice.
+    """
+
+    def __init__(self, last_words: str) -> None:
+        """Take the line that is left on stderr if a second signal comes."""
+        self._last_words = f"{last_words}\n".encode()
+        self._asked = False
+
+    def listen(self) -> None:
+        """Take the signals; again after a library has started that takes them for itself."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def asked(self) -> bool:
+        """Tell whether a signal has come."""
+        return self._asked
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, but not much longer than until a signal comes; tell whether one has come."""
+        deadline = time.monotonic() + seconds
+        while not self._asked and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, _STEP_SECONDS))
+        return self._asked
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self._asked:
+            with contextlib.suppress(OSError):  # whoever read it may be gone
+                os.write(_STDERR, self._last_words)
+            os._exit(1)
+        self._asked = True

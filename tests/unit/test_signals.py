@@ -1,0 +1,114 @@
+"""The first signal asks, the second ends: told by real signals to real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ingestor.signals import Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SECONDS_MAX = 30.0
+LAST_WORDS = "program: stopped at once; nothing is lost"
+
+_LISTENS = f"""\
+import signal, sys, time
+from ingestor.signals import Stop
+stop = Stop({LAST_WORDS!r})
+stop.listen()
+"""
+_WAITS = """
+before = stop.asked()
+print("ready", flush=True)
+print(before, stop.wait(3600), stop.asked(), stop.wait(3600))
+"""
+_HANGS = """
+print("ready", flush=True)
+stop.wait(3600)
+print("asked", flush=True)
+time.sleep(3600)
+"""
+_LOSES_SIGINT_FOR_A_WHILE = """
+signal.signal(signal.SIGINT, signal.default_int_handler)
+stop.listen()
+"""
+
+
+@contextmanager
+def child(*code: str) -> Iterator[subprocess.Popen[str]]:
+    """Run code that listens, until the block's end at the longest."""
+    command = [sys.executable, "-c", "".join((_LISTENS, *code))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert said(process) == "ready"
+            yield process
+        finally:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_is_seen_and_ends_a_wait(number: signal.Signals) -> None:
+    """This one and all that follow; nothing is said about it."""
+    with child(_WAITS) as process:
+        process.send_signal(number)
+        ended = process.communicate(timeout=SECONDS_MAX)
+
+    assert ended == ("False True True True\n", "")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_second_signal_ends_the_process_with_the_words_that_were_given(number: signal.Signals) -> None:
+    """Whatever it does meanwhile."""
+    with child(_HANGS) as process:
+        process.send_signal(signal.SIGTERM)
+        assert said(process) == "asked"
+        process.send_signal(number)
+        ended = process.communicate(timeout=SECONDS_MAX)
+
+    assert ended == ("", f"{LAST_WORDS}\n")
+    assert process.returncode == 1
+
+
+def test_the_second_signal_ends_a_process_that_nobody_listens_to() -> None:
+    """Its words find no reader; its end needs none."""
+    with child(_HANGS) as process:
+        assert process.stderr is not None
+        process.stderr.close()
+        process.send_signal(signal.SIGINT)
+        assert said(process) == "asked"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS_MAX) == 1
+
+
+def test_a_signal_that_a_library_took_for_itself_can_be_taken_again() -> None:
+    """As Spark does with SIGINT when it starts."""
+    with child(_LOSES_SIGINT_FOR_A_WHILE, _WAITS) as process:
+        process.send_signal(signal.SIGINT)
+        ended = process.communicate(timeout=SECONDS_MAX)
+
+    assert ended == ("False True True True\n", "")
+
+
+def test_a_wait_without_a_signal_lasts_as_long_as_it_was_asked_to() -> None:
+    """Also if that is no whole number of its steps."""
+    stop = Stop(LAST_WORDS)
+    for seconds in (0.0, 0.05, 0.25):
+        started = time.monotonic()
+        assert not stop.wait(seconds)
+        assert seconds <= time.monotonic() - started
+    assert not stop.asked()
