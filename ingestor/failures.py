@@ -122,6 +122,8 @@ _PERMANENT_TEXT = (
     ),
 )
 
+# An upload of ours that has ended, be it that the answer to its end was lost: the file is written anew, by another one.
+_ENDED_UPLOAD = re.compile(r"NoSuchUpload")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs paints its error chains
 _XML = re.compile(r"<\?xml.*|<Error>.*", re.DOTALL)
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
@@ -152,6 +154,8 @@ def classify(error: BaseException, *, doing: str) -> IngestorError | Unavailable
     if known is None and isinstance(error, FileNotFoundError):  # also of an object in a store
         known = _GONE
     text = _COLOUR.sub("", str(error))
+    if _ENDED_UPLOAD.search(text):
+        return Unavailable(_fit(doing, "", plain(text)))
     if known is None:
         line = " ".join(text.split())
         known = next(((rule.what, rule.hint) for rule in _PERMANENT_TEXT if rule.pattern.search(line)), None)

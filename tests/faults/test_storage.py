@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ingestor.errors import Unavailable
 from ingestor.failures import classify
 from ingestor.records import RawSchema
 from ingestor.storage import ObjectStorage, with_defaults
@@ -219,6 +220,23 @@ def test_a_part_whose_answer_is_lost_is_sent_again(
     with storage.open_input("file.parquet") as source:
         assert pq.read_table(source).equals(random_table(18 * MIB))
     assert store.uploads(bucket) == []
+
+
+def test_an_upload_that_has_ended_meanwhile_passes(store: Store, bucket: str, storage: ObjectStorage) -> None:
+    """Whether it was aborted or its end was not heard of: the file is written anew, no table is gone."""
+    writer = written(storage, 12 * MIB)
+    client = store.client()
+    upload = client.list_multipart_uploads(Bucket=bucket)["Uploads"][0]
+    client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+
+    def end() -> None:
+        writer.close()
+        writer.sink.close()
+
+    with pytest.raises(OSError, match="NoSuchUpload") as failed:
+        end()
+    assert isinstance(classify(failed.value, doing="writing"), Unavailable)
+    assert "table/file.parquet" not in store.objects(bucket)
 
 
 def test_a_killed_process_leaves_parts_that_a_lifecycle_rule_removes(

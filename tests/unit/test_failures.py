@@ -21,6 +21,7 @@ PASSES = [
     OSError(errno.ETIMEDOUT, "Connection timed out"),
     OSError(errno.EIO, "Input/output error"),
     OSError(errno.EMFILE, "Too many open files"),
+    FileNotFoundError("Object at location t/x.parquet not found: 404 Not Found: <Code>NoSuchUpload</Code>"),
     ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
     TimeoutError(),
     Exception("Transaction failed: concurrent modification"),
