@@ -32,7 +32,7 @@ endif
 
 .PHONY: test
 test: setup $(if $(WHEEL),installed) ## Run every test that CI runs (WHEEL=1: against the built wheel, as CI does)
-	@$(AGAINST) $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadgroup $(if $(WHEEL),-o pythonpath=$(APART)) $(PYTEST_ARGS)
+	@$(AGAINST) $(BIN)/pytest -m "not soak" -n $(WORKERS) $(if $(WHEEL),-o pythonpath=$(APART)) $(PYTEST_ARGS)
 
 # The sources stay where they are, but nobody finds them: Python takes neither this folder nor that of a script for a
 # place of modules, and what is needed beside the wheel lies apart. `make setup` brings the sources back.

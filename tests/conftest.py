@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.support import kafka_jars
 from tests.support.ingestors import Deploy
@@ -30,12 +32,21 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares a fixture that is slow to make: a file's tests, and all that use the Spark session."""
-    for item in items:
-        shared = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if shared else item.path.stem))
+# Those of tests/spark that start every Spark by themselves, and so need not wait for the others' session.
+_NO_SESSION = ("test_every.py", "test_refused.py", "test_s3.py", "test_submitted.py")
+
+
+class _Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist's own base has no types
+    """Keeps in one process what shares a fixture that is slow to make: a file's tests, and all on one Spark session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "spark" if file.startswith("tests/spark/") and not file.endswith(_NO_SESSION) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Together:
+    """Let the processes of `make test` share the tests out so."""
+    return _Together(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
