@@ -51,10 +51,22 @@ class Lag:
         self._on_stuck = on_stuck
         self._held: dict[TopicPartition, tuple[int, float]] = {}
         self._wanted = threading.Event()
-        threading.Thread(target=self._follow, name="lag", daemon=True).start()
+        self._ended = False
+        self._thread = threading.Thread(target=self._follow, name="lag", daemon=True)
+        self._thread.start()
 
     def ask_soon(self) -> None:
         """Ask again without waiting for the next turn: there are new partitions."""
+        self._wanted.set()
+
+    @property
+    def asks(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._ended = True
         self._wanted.set()
 
     def _follow(self) -> None:
@@ -62,6 +74,8 @@ class Lag:
         while True:
             asked_early = self._wanted.wait(max(0.0, sample_at - time.monotonic()))
             self._wanted.clear()
+            if self._ended:
+                return
             behind = self._ask()
             if not asked_early:
                 self._recent.sample(behind)

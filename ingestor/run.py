@@ -57,6 +57,9 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         if pipeline is not None:
             pipeline.abandon()
         raise
+    finally:
+        if status is not None:
+            status.end()
     assembly.ending.begin()
     log.info("stopped", rows=watch.rows_landed)
     return watch.rows_landed

@@ -62,6 +62,10 @@ class Status:
         for name in settings.routes:
             watch.metrics.known(name)
 
+    def end(self) -> None:
+        """Ask Kafka for no more lag; what was known last is still shown."""
+        self._lag.end()
+
     # --- written by the loop ----------------------------------------------------------------------------------------
 
     def moved(self) -> None:

@@ -34,6 +34,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # Those of tests/spark that start every Spark by themselves, and so need not wait for the others' session.
 _NO_SESSION = ("test_every.py", "test_refused.py", "test_s3.py", "test_submitted.py")
+_LONG_FIRST = ("spark", "tests/faults/", "tests/spark/", "tests/integration/", "tests/operation/", "tests/machine/")
 
 
 class _Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist's own base has no types
@@ -42,6 +43,12 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist's own base 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return "spark" if file.startswith("tests/spark/") and not file.endswith(_NO_SESSION) else file
+
+    def _assign_work_unit(self, node: object) -> None:
+        """Begin with what takes long, lest one process works on it alone in the end."""
+        longest = min(self.workqueue, key=lambda scope: [not scope.startswith(begin) for begin in _LONG_FIRST])
+        self.workqueue.move_to_end(longest, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Together:

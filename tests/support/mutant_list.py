@@ -453,4 +453,11 @@ MUTANTS = (
         "    if False:\n",
         (_CONTRACT,),
     ),
+    Mutant(
+        "an upload that has ended counts as a table that is gone",
+        "failures.py",
+        "    if _ENDED_UPLOAD.search(text):\n",
+        "    if False:\n",
+        (_unit("failures"),),
+    ),
 )

@@ -38,3 +38,5 @@ def test_a_transaction_that_hangs_for_long_is_told(monkeypatch: pytest.MonkeyPat
     assert {line.partition(" since")[0] for line in told} == {"a:0: a transaction is open at offset 5"}
     assert lag.ends.stable == {A0: 5, A1: 9}
     assert lag.ends.held == {A0: 5}
+    lag.end()
+    eventually(lambda: not lag.asks)

@@ -26,7 +26,7 @@ from tests.support.ingestors import eventually
 from tests.support.settings import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from ingestor.pipeline import Pipeline
 
@@ -107,8 +107,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.status.end()
 
 
 def test_a_start_that_waits_is_live_and_not_ready(desk: Desk) -> None:
