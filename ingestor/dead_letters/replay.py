@@ -141,10 +141,16 @@ class Replayer:
                 said = entry.commit_info.get(_INTENT, {})
                 return Intent(txn, said.get("letters", {}), said.get("ends", {}))
         if self._force:
-            version.put_txn(self._app_id, txn + 1, self.table.info("dlq_replay_given_up"))
+            self.table.compare_and_swap(lambda newest: self._give_up(newest, txn))
             return None
         msg = f"quarantine table {self.table.uri}: a replay was begun, and log clean-up removed what it was to send"
         raise DataLossError(msg, hint="look at the topic; --force replays what you choose, whether it was sent or not")
+
+    def _give_up(self, version: Version, txn: int) -> None:
+        """Close an open intent of which nobody can tell any more what it meant."""
+        if version.txns.get(self._app_id) != txn:
+            raise Fenced("it has closed what was open")
+        version.put_txn(self._app_id, txn + 1, self.table.info("dlq_replay_given_up"))
 
     def _there_already(self, intent: Intent) -> set[Coordinate]:
         """Return which of an intent's letters have got to their topics."""
