@@ -148,9 +148,13 @@ class Replayer:
 
     def _give_up(self, version: Version, txn: int) -> None:
         """Close an open intent of which nobody can tell any more what it meant."""
-        if version.txns.get(self._app_id) != txn:
-            raise Fenced("it has closed what was open")
+        self._require(version, txn)
         version.put_txn(self._app_id, txn + 1, self.table.info("dlq_replay_given_up"))
+
+    def _require(self, version: Version, txn: int) -> None:
+        """Refuse to close an intent that is no longer the open one."""
+        if version.txns.get(self._app_id) != txn:
+            raise Fenced("it has finished what was begun here")
 
     def _there_already(self, intent: Intent) -> set[Coordinate]:
         """Return which of an intent's letters have got to their topics."""
@@ -235,8 +239,7 @@ class Replayer:
         info = self.table.info("dlq_replay_done") | {"letters": len(done)}
 
         def close(version: Version) -> None:
-            if version.txns.get(self._app_id) != intent.txn:
-                raise Fenced("it has finished what was begun here")
+            self._require(version, intent.txn)
             if done:
                 version.put_replayed(sorted(done), moment_us, self._app_id, intent.txn + 1, info)
             else:

@@ -36,6 +36,14 @@ def test_a_store_that_ignores_conditions_is_refused(careless: CarelessStore) -> 
     assert careless.objects(bucket) == {}
 
 
+def test_it_is_caught_each_of_ten_times(careless: CarelessStore) -> None:
+    """With all of its rounds, for one may pass without the two meeting."""
+    bucket = careless.make_bucket()
+    for _ in range(10):
+        with pytest.raises(RefusedError):
+            probe(careless.url(bucket), careless.storage_options)
+
+
 def test_one_round_catches_it(careless: CarelessStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nearly always: only if one writer is done before the other begins can't it, and then another round does."""
     monkeypatch.setattr(probing, "_ROUNDS", 1)

@@ -260,6 +260,57 @@ def test_what_retention_removed_is_not_guessed(shop: Shop) -> None:
     assert came_from(back(shop)) == ["0/0", "0/1"]
 
 
+@pytest.mark.faults
+def test_a_replay_of_which_the_log_tells_nothing_is_given_up_by_force_only(shop: Shop) -> None:
+    """Then what is chosen goes, and the next one finds nothing open."""
+    forget_what_was_begun(shop)
+
+    with pytest.raises(DataLossError, match="log clean-up removed what it was to send") as caught:
+        replay(shop)
+
+    assert "--force" in caught.value.hint
+    assert back(shop) == []
+    assert replay(shop, force=True) == ["events: 3 dead letters sent back"]
+    assert came_from(back(shop)) == ["0/0", "0/1", "0/2"]
+    assert replay(shop) == ["nothing to replay: no dead letter is chosen that was not replayed before"]
+
+
+@pytest.mark.faults
+def test_a_replay_is_given_up_beside_other_writers(shop: Shop) -> None:
+    """Whoever takes the log's next entry first only makes it look again."""
+    forget_what_was_begun(shop)
+
+    with Stopped(
+        "replay:Replayer._give_up",
+        "dlq",
+        "replay",
+        shop.config,
+        "--yes",
+        "--force",
+        when="before",
+        number=signal.SIGSTOP,
+    ) as replayer:
+        eventually(lambda: replayer.held)
+        shop.quarantine(*shop.letters(1, first=3))
+        replayer.go_on()
+        code, said = replayer.ended()
+
+    assert code == 0, said
+    assert came_from(back(shop)) == ["0/0", "0/1", "0/2"]
+
+
+def forget_what_was_begun(shop: Shop) -> None:
+    """Begin a replay and kill it, then let log clean-up remove what it had said."""
+    shop.quarantine(*shop.letters(2))
+    with Stopped("quarantine:Version.put_txn", "dlq", "replay", shop.config, "--yes") as replayer:
+        replayer.killed()
+    begun = DeltaTable(shop.table).version()
+    shop.quarantine(*shop.letters(1, first=2))
+    DeltaTable(shop.table).create_checkpoint()
+    for version in range(begun + 1):
+        (shop.table / "_delta_log" / f"{version:020d}.json").unlink()
+
+
 # --- list ------------------------------------------------------------------------------------------------------------
 
 

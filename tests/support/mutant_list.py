@@ -456,8 +456,15 @@ MUTANTS = (
     Mutant(
         "an upload that has ended counts as a table that is gone",
         "failures.py",
-        "    if _ENDED_UPLOAD.search(text):\n",
-        "    if False:\n",
+        "None if _ENDED_UPLOAD.search(text) else _permanent(error, text)",
+        "_permanent(error, text)",
         (_unit("failures"),),
+    ),
+    Mutant(
+        "a replay given up without looking again",
+        "dead_letters/replay.py",
+        "self.table.compare_and_swap(lambda newest: self._give_up(newest, txn))",
+        "self._give_up(version, txn)",
+        ("tests/integration/test_replay.py::test_a_replay_is_given_up_beside_other_writers",),
     ),
 )
