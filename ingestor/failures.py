@@ -150,20 +150,24 @@ def classify(error: BaseException, *, doing: str) -> IngestorError | Unavailable
         return IngestorError(
             _fit(doing, type(error).__name__, plain(str(error))), hint="this is a bug: please report it"
         )
-    known = _PERMANENT_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
-    if known is None and isinstance(error, FileNotFoundError):  # also of an object in a store
-        known = _GONE
     text = _COLOUR.sub("", str(error))
-    if _ENDED_UPLOAD.search(text):
-        return Unavailable(_fit(doing, "", plain(text)))
-    if known is None:
-        line = " ".join(text.split())
-        known = next(((rule.what, rule.hint) for rule in _PERMANENT_TEXT if rule.pattern.search(line)), None)
+    known = None if _ENDED_UPLOAD.search(text) else _permanent(error, text)
     detail = plain(text) or type(error).__name__
     if known is None:
         return Unavailable(_fit(doing, "", detail))
     what, hint = known
     return RefusedError(_fit(doing, what, detail), hint=hint)
+
+
+def _permanent(error: BaseException, text: str) -> tuple[str, str] | None:
+    """Return what somebody has to mend, and how; None if it passes by itself."""
+    known = _PERMANENT_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else None
+    if known is None and isinstance(error, FileNotFoundError):  # also of an object in a store
+        known = _GONE
+    if known is not None:
+        return known
+    line = " ".join(text.split())
+    return next(((rule.what, rule.hint) for rule in _PERMANENT_TEXT if rule.pattern.search(line)), None)
 
 
 def _fit(doing: str, what: str, detail: str) -> str:

@@ -298,22 +298,19 @@ class RawTable:
 
 def _believed(look: Callable[[], T]) -> T:
     """Look at the log; that it is gone is only believed if it stays so: one listing may be cut short on its way."""
-    for pause_seconds in _LOOK_AGAIN_SECONDS:
+    pauses = iter(_LOOK_AGAIN_SECONDS)
+    while True:
         try:
             return look()
         except DeltaError as error:
             if _LOG_GONE not in str(error):
                 raise
+            pause_seconds = next(pauses, None)
+            if pause_seconds is None:
+                msg = f"the table's log is gone, or the store does not list it as it should ({error})"
+                hint = "put it back; a store that ignores where a listing is to start (Azurite does) can't hold tables"
+                raise RefusedError(msg, hint=hint) from error
         time.sleep(pause_seconds)
-    try:
-        return look()
-    except DeltaError as error:
-        if _LOG_GONE not in str(error):
-            raise
-        msg = f"the table's log is gone, or the store does not list it as it should ({error})"
-        raise RefusedError(
-            msg, hint="put it back; a store that ignores where a listing is to start (Azurite does) can't hold tables"
-        ) from error
 
 
 def open_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:

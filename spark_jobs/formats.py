@@ -85,16 +85,20 @@ def _readings(plan: Plan) -> list[tuple[tuple[str, ...], Column, Column]]:
     """
     found: list[tuple[tuple[str, ...], Column, Column]] = []
     if "json" in plan.formats:
-        whole = F.col(_OBJECT).isNotNull() & F.col(_OBJECT)[_CORRUPT].isNull()
         fields = F.struct(*(F.col(_OBJECT)[field.name].alias(field.name) for field in plan.fields))
-        found += [(("object",), whole, fields), (("json",), _whole_json(), F.col(_JSON)["r"][0])]
+        found += [(("object",), _taken(_OBJECT), fields), (("json",), _whole_json(), F.col(_JSON)["r"][0])]
     if "csv" in plan.formats:
-        found.append((("csv",), F.col(_CSV)[_CORRUPT].isNull() & F.col(_CSV).isNotNull(), _csv_fields(plan)))
+        found.append((("csv",), _taken(_CSV), _csv_fields(plan)))
     if "avro" in plan.formats:
         ends = F.col(_AVRO)[avro.END] == _end(F.col("__body"))
         fields = F.struct(*(F.col(_AVRO)[f.name].cast(f.type).alias(f.name) for f in plan.fields)).cast(_struct(plan))
         found.append((("single", "registry", "plain"), ends, fields))
     return found
+
+
+def _taken(name: str) -> Column:
+    """Tell whether one of Spark's readers was given a record and took it."""
+    return F.col(name).isNotNull() & F.col(name)[_CORRUPT].isNull()
 
 
 def _struct(plan: Plan) -> str:
@@ -151,27 +155,31 @@ def _starts(payload: Column, hexadecimal: str) -> Column:
 # --- JSON ---
 
 
+def _text() -> Column:
+    """Return the record as text, made where it is needed: the column of that name need not be carried this far."""
+    return own("message_payload").cast("string")
+
+
 def _object(plan: Plan) -> Column:
     schema = f"{ddl.render(plan.fields)}, {_CORRUPT} STRING"
-    text = own("message_payload").cast("string")  # not the column: nothing behind needs it
-    return F.from_json(F.when(F.col(_FORMAT) == "object", text), schema, _JSON_OPTIONS)
+    return F.from_json(F.when(F.col(_FORMAT) == "object", _text()), schema, _JSON_OPTIONS)
 
 
 def _json(plan: Plan) -> Column:
     schema = f"r ARRAY<{_struct(plan)}>, {_CORRUPT} STRING"
-    wrapped = F.concat(F.lit('{"r":['), own("message_payload").cast("string"), F.lit("]}"))
+    wrapped = F.concat(F.lit('{"r":['), _text(), F.lit("]}"))
     return F.from_json(F.when(F.col(_FORMAT) == "json", wrapped), schema, _JSON_OPTIONS)
 
 
 def _whole_json() -> Column:
     """Tell whether the text is one object of the schema, all of it."""
-    text, found = own("message_payload").cast("string"), F.col(_JSON)
+    text, found = _text(), F.col(_JSON)
     mark = F.hex(F.xxhash64(text))
     before_mark = F.concat(F.lit("[["), text, F.lit('],"'), mark, F.lit('"]'))
     closed_early = F.when(
         F.contains(text, F.lit("]")), ~F.coalesce(F.get_json_object(before_mark, "$[1]") == mark, F.lit(False))
     )
-    fits = found.isNotNull() & found[_CORRUPT].isNull() & (F.size(found["r"]) == 1) & found["r"][0].isNotNull()
+    fits = _taken(_JSON) & (F.size(found["r"]) == 1) & found["r"][0].isNotNull()
     return fits & ~F.coalesce(closed_early, F.lit(False))
 
 
