@@ -15,14 +15,14 @@ import random
 import sys
 import time
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from bench.payloads import payloads
-from ingestor import buffer, source
+from ingestor import buffer
+from ingestor.consumer_options import consumer_options
 from ingestor.parquet import ROW_GROUP_BYTES, _parquet_writer
 from ingestor.records import Columns, RawSchema
 from ingestor.records import TopicPartition as Partition
@@ -108,7 +108,8 @@ def _endless(size: int) -> Iterator[bytes]:
 
 def consume(bootstrap: str, topic: str, records: int) -> None:
     """Read a topic to its end with the ingestor's settings and drop what comes."""
-    consumer = Consumer(_settings(bootstrap, topic))
+    options: dict[str, Any] = consumer_options({"bootstrap.servers": bootstrap, "group.id": "bench"}, _QUEUE_BYTES)
+    consumer = Consumer(options)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
     seen, unfinished = 0, set(range(PARTITIONS))
     began = first = last = time.perf_counter()
@@ -127,16 +128,6 @@ def consume(bootstrap: str, topic: str, records: int) -> None:
     if seen != records:
         raise RuntimeError(f"{seen} records came, not {records}")
     print(json.dumps({"wall_seconds": last - first}))  # the wait for the ends costs no records anything
-
-
-def _settings(bootstrap: str, topic: str) -> dict[str, Any]:
-    """Return exactly what the ingestor would give to librdkafka."""
-    given: dict[str, Any] = {}
-    with mock.patch.object(source, "Consumer", given.update):
-        source.KafkaSource(
-            {"bootstrap.servers": bootstrap, "group.id": "bench"}, [topic], route_of=str, queue_bytes=_QUEUE_BYTES
-        )
-    return given
 
 
 def _end(messages: list[Message], unfinished: set[int]) -> int:

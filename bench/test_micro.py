@@ -15,8 +15,8 @@ from bench.tables import ROWS, OldTable
 from ingestor import deltalog
 from ingestor.budget import Budget
 from ingestor.buffer import Batch, Span, select
+from ingestor.extract import extract
 from ingestor.records import Columns, RawSchema, TopicPartition
-from ingestor.source import extract
 from ingestor.stager import Draft
 from ingestor.storage import LocalStorage
 from ingestor.worker import ThreadWorker

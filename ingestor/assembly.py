@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from concurrent import futures
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from ingestor.breaker import Breaker
 from ingestor.broker import Broker
 from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, make_patience, system_rng
-from ingestor.errors import ConfigError, Fenced, IngestorError, RefusedError, Unavailable
+from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
 from ingestor.lane import Lane
 from ingestor.ledger import START_APPLIED, AppIds
 from ingestor.pipeline import Pipeline
@@ -24,8 +23,9 @@ from ingestor.probe import probe
 from ingestor.retry import Ending
 from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
+from ingestor.routing import Router, app_ids, matching
 from ingestor.source import KafkaSource
-from ingestor.stager import Staged
+from ingestor.stager import set_positions
 from ingestor.table import CHECKPOINT_EVERY, RawTable
 from ingestor.worker import ThreadWorker
 
@@ -35,46 +35,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ingestor.committer import Landed
-    from ingestor.records import TopicPartition
     from ingestor.settings import Route, Settings
+    from ingestor.stager import Staged
     from ingestor.watch import Watch
 
 _WAIT_STEP_SECONDS = 0.2
-
-
-def app_ids(settings: Settings, route: Route) -> AppIds:
-    """Return how a route's partitions are named in txn actions."""
-    return AppIds(settings.txn_app_id, settings.app_id, () if route.is_regex else route.topics)
-
-
-def matching(route: Route, existing: Mapping[str, int]) -> list[str]:
-    """Return a route's topics: those it names, or those that exist and match."""
-    return [topic for topic in existing if route.matches(topic)] if route.is_regex else list(route.topics)
-
-
-class Router:
-    """Tells which route a topic belongs to; refuses one that two routes want."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._routes = settings.routes
-        self._known: dict[str, str] = {}
-
-    def __call__(self, topic: str) -> str:
-        """Return the name of the topic's route."""
-        name = self._known.get(topic)
-        if name is None:
-            name = self._known[topic] = self._find(topic)
-        return name
-
-    def _find(self, topic: str) -> str:
-        names = [name for name, route in self._routes.items() if route.matches(topic)]
-        if len(names) == 1:
-            return names[0]
-        if not names:
-            msg = f"Kafka gave us topic {topic}, which no route matches"
-            raise ConfigError(msg, hint="write the regex so that Python and Kafka read it alike: plain classes and .*")
-        msg = f"topic {topic} matches the routes {' and '.join(names)}"
-        raise ConfigError(msg, hint="narrow their regexes: a topic belongs to one route")
 
 
 @dataclass(slots=True)
@@ -290,14 +255,6 @@ class Assembly:
 
 class Interrupted(Exception):  # noqa: N818 - a person's wish, no failure
     """A signal came before the pipeline was ready."""
-
-
-def set_positions(
-    txns: Mapping[TopicPartition, int], expected: Mapping[TopicPartition, int | None] | None = None
-) -> Staged:
-    """Return a batch without rows that only moves txns."""
-    before = dict.fromkeys(txns) if expected is None else expected
-    return Staged(uuid.uuid4().hex, (), before, dict(txns))
 
 
 def times(kafka: Mapping[str, str]) -> Times:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from ingestor.assembly import app_ids
 from ingestor.audit import Report, audit_table
 from ingestor.errors import RefusedError, Unavailable
 from ingestor.reader import KafkaReader
+from ingestor.routing import app_ids
 
 if TYPE_CHECKING:
     from ingestor.settings import Settings

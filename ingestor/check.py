@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ingestor.assembly import app_ids, matching
 from ingestor.broker import Broker
 from ingestor.deltalog import txns_at
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
+from ingestor.routing import app_ids, matching
 from ingestor.source import KafkaSource
 from ingestor.storage import local_root
-from ingestor.table import open_existing, open_handle
+from ingestor.table_open import open_existing, open_handle
 from ingestor.table_rules import verify_schema
 
 if TYPE_CHECKING:

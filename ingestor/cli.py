@@ -150,8 +150,8 @@ def locate(config: Config, topic: str, partition: int, offset: int) -> None:
 
     Example: ingestor locate orders.yaml user.events.v1 0 4711
     """
-    from ingestor.assembly import app_ids
     from ingestor.locate import locate as find
+    from ingestor.routing import app_ids
 
     loaded = _load(config)
     route = loaded.route_of(topic)

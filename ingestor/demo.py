@@ -23,7 +23,7 @@ from ingestor import settings as settings_module
 from ingestor.audit_routes import audit_routes
 from ingestor.demo_spark import show_spark
 from ingestor.errors import DataLossError, IngestorError
-from ingestor.table import open_existing
+from ingestor.table_open import open_existing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

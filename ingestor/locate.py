@@ -15,9 +15,11 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ingestor import deltalog, table
+from ingestor import deltalog
 from ingestor.audit.files import COORDINATES, FileDamagedError, partitions_of, read
 from ingestor.errors import ConfigError, RefusedError
+from ingestor.table_files import live_files
+from ingestor.table_open import open_existing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,12 +106,12 @@ def locate(
     offset: int,
 ) -> Location | None:
     """Return where the newest version of a table holds a record, None if it does not hold it."""
-    found = table.open_existing(uri, storage_options)
+    found = open_existing(uri, storage_options)
     if found is None:
         msg = f"there is no table at {uri}"
         raise ConfigError(msg, hint="correct the route's table path, or run the ingestor first")
     version, storage = found
-    live = table.live_files(uri, storage_options, version)
+    live = live_files(uri, storage_options, version)
     candidates = sorted(unquote(add.path) for add in live if _may_hold(add, tp, offset))
     files = [path for path in candidates if _holds(storage, path, tp, offset)]
     if not files:

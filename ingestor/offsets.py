@@ -14,7 +14,6 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ingestor.assembly import app_ids, matching, set_positions
 from ingestor.breaker import Breaker
 from ingestor.broker import Broker, Watermarks
 from ingestor.committer import Committer, Occ, make_patience, system_rng
@@ -24,7 +23,10 @@ from ingestor.failures import classify
 from ingestor.ledger import position_after, txn_before
 from ingestor.reader import first_committed
 from ingestor.records import TopicPartition
-from ingestor.table import RawTable, open_existing
+from ingestor.routing import app_ids, matching
+from ingestor.stager import set_positions
+from ingestor.table import RawTable
+from ingestor.table_open import open_existing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

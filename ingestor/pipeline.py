@@ -1,4 +1,4 @@
-"""The loop that leads records from Kafka to the log: poll, accept, look, place, hold back. All branching is here.
+"""The loop that leads records from Kafka to the log: poll, accept, look, place, hold back.
 
 One thread polls; it never waits for storage longer than a moment, except in a rebalance, where the group waits for us
 and a deadline bounds it. Each route has a lane; a lane's partitions are in one of three states:
@@ -16,6 +16,7 @@ import sys
 from concurrent import futures
 from typing import TYPE_CHECKING
 
+from ingestor.back_pressure import BackPressure
 from ingestor.breaker import BreakerState
 from ingestor.deadline import Deadline
 from ingestor.errors import DataLossError, IngestorError, Unavailable
@@ -36,11 +37,6 @@ _POLL_SECONDS = 0.1
 _POLL_BYTES = 4 << 20  # enough to make the cost of a batch vanish, small enough to bound what one poll can bring
 _POLL_RECORDS = 10_000
 _PLACE_AGAIN_SECONDS = 1.0
-_LANDING_SECONDS = 0.05  # most commits land within so long: better to wait than to outgrow the flush limits
-# Pausing throws away what was fetched ahead, to be fetched and decompressed again: better to hold still for a moment,
-# while librdkafka's own threads go on with heartbeats.
-_HOLD_SECONDS = 1.0
-_BLOCKED_SECONDS = 0.3  # a lane that can't seal for so long is paused
 
 
 class Pipeline:
@@ -65,6 +61,7 @@ class Pipeline:
         self._times = times
         self._watcher = watcher
         self._clock = clock
+        self._back_pressure = BackPressure(source, budget, watcher, clock)
         self._poll_records_max = poll_records
         self._poll_records = min(500, poll_records)  # until the size of a record is known
         self._assigned: set[TopicPartition] = set()
@@ -101,7 +98,7 @@ class Pipeline:
                 self._place_pending(route)
             except IngestorError as error:
                 self._give_up(route, error)
-        self._hold_back()
+        self._back_pressure.apply(self._working())
 
     def _working(self) -> list[Route]:
         return [route for route in self._routes.values() if route.failure is None]
@@ -380,33 +377,3 @@ class Pipeline:
             by_route.setdefault(self._route_of(tp.topic), set()).add(tp)
         for name, wanted in by_route.items():
             yield self._routes[name], wanted
-
-    # --- back-pressure ----------------------------------------------------------------------------------------------
-
-    def _hold_back(self) -> None:
-        """Pause what can't be taken in: a lane whose store does not keep up, and all of them when memory is full."""
-        full = self._budget.exhausted and not self._budget.wait(_HOLD_SECONDS)
-        landing = [done for route in self._working() if (done := route.lane.blocking) is not None]
-        if landing:
-            seconds = _HOLD_SECONDS if len(landing) == len(self._working()) else _LANDING_SECONDS
-            futures.wait(landing, timeout=seconds, return_when=futures.FIRST_COMPLETED)
-        now = self._clock()
-        for route in self._working():
-            if route.lane.blocking is None:
-                route.blocked_since = None
-            elif route.blocked_since is None:
-                route.blocked_since = now
-            slow = route.blocked_since is not None and now - route.blocked_since > _BLOCKED_SECONDS
-            # Half open after a good probe it needs something to commit, or stays so.
-            open_ = not route.breaker.answering
-            drained = self._budget.used < self._budget.limit // 2
-            hold = slow or open_ or full or (route.paused and not drained)
-            if hold != route.paused:
-                route.paused = hold
-                why = "breaker open" if open_ else "table is slow" if slow else "memory is full"
-                self._watcher.held_back(route.lane.name, paused=hold, why=why)
-            reading = [tp for tp in route.lane.positions if tp not in route.adrift]
-            if hold:
-                self._source.pause(reading)
-            else:
-                self._source.resume(reading)

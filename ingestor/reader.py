@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from ingestor.broker import Broker, asking, kafka_failure
 from ingestor.by_hand import by_hand
 from ingestor.errors import Unavailable
+from ingestor.extract import extract
 from ingestor.records import TopicPartition
-from ingestor.source import extract
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -9,12 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ingestor import logs
-from ingestor.assembly import Assembly, Interrupted, matching, times
+from ingestor.assembly import Assembly, Interrupted, times
 from ingestor.errors import ConfigError, RefusedError, Unavailable
 from ingestor.http import HttpServer
 from ingestor.metrics import Metrics
 from ingestor.records import TopicPartition
 from ingestor.retry import Stopped
+from ingestor.routing import matching
 from ingestor.signals import Stop
 from ingestor.status import Status
 from ingestor.watch import Watch

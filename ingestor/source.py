@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,33 +18,17 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from ingestor.broker import asking, bad_client_config, kafka_failure
+from ingestor.consumer_options import consumer_options, subscription
 from ingestor.errors import IngestorError
+from ingestor.extract import extract
 from ingestor.logs import librdkafka_logger
 from ingestor.records import Columns, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-# What the guarantee needs of librdkafka; settings refuses other values of these keys.
-OURS = {
-    "enable.auto.commit": "false",
-    "enable.auto.offset.store": "false",
-    "auto.offset.reset": "error",
-    "enable.partition.eof": "true",
-    "isolation.level": "read_committed",
-}
-# What is better here than librdkafka's defaults, unless the user says otherwise.
-_BETTER = {
-    "check.crcs": "true",
-    "topic.metadata.refresh.interval.ms": "30000",
-    "fetch.error.backoff.ms": "100",
-    "client.id": "ingestor",
-    "socket.keepalive.enable": "true",
-}
 _CLOSE_SECONDS = 5.0
-_MESSAGE_OVERHEAD_BYTES = 512
 _POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
-_CREATE_TIME, _LOG_APPEND_TIME = 1, 2
 
 
 class Listener(Protocol):
@@ -112,7 +95,7 @@ class KafkaSource:
     ) -> None:
         self._route_of = route_of
         self._extras = frozenset(extras)
-        self._topics = broker_regexes(topics) if config.get("group.protocol") == "consumer" else list(topics)
+        self._topics = subscription(config, topics)
         self._eager = config.get("group.protocol", "classic") != "consumer" and "cooperative" not in config.get(
             "partition.assignment.strategy", ""
         )
@@ -122,7 +105,7 @@ class KafkaSource:
         self._placed_in_poll: dict[TopicPartition, int] = {}
         self._corrupt: dict[TopicPartition, int] = {}  # where a batch failed its checksum, until placed again
         self._routes: dict[str, str] = {}
-        wanted: dict[str, Any] = {**_BETTER, **fetching(queue_bytes), **config, **OURS}
+        wanted: dict[str, Any] = consumer_options(config, queue_bytes)
         wanted["error_cb"] = self._errors.append
         wanted["logger"] = librdkafka_logger()
         try:
@@ -329,50 +312,11 @@ class KafkaSource:
         return route
 
 
-def extract(messages: list[Message], topics: tuple[str, ...], topic_codes: Any, extras: Collection[str]) -> Columns:  # noqa: ANN401 - numpy
-    """Turn messages into columns; the accessors run in C, nothing else is called per record."""
-    count = len(messages)
-    stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
-    return Columns(
-        topics=topics,
-        topic_codes=topic_codes,
-        partitions=np.fromiter(map(Message.partition, messages), np.int32, count),
-        offsets=np.fromiter(map(Message.offset, messages), np.int64, count),
-        timestamps_ms=stamps[1::2].copy(),
-        values=list(map(Message.value, messages)),
-        keys=list(map(Message.key, messages)) if "key" in extras else None,
-        headers=list(map(Message.headers, messages))  # type: ignore[arg-type]  # a record's are a list
-        if "headers" in extras
-        else None,
-        timestamp_types=stamps[0::2].astype(np.int8) if "timestamp_type" in extras else None,
-    )
-
-
-def fetching(queue_bytes: int) -> dict[str, str]:
-    """Return what keeps what librdkafka reads ahead near a number of bytes.
-
-    Its queue may be overfilled by one answer, which comes compressed, and each message costs half a KiB beside its
-    payload. A queue that was full is looked at again soon: by default only after a second, in which we would wait.
-    """
-    return {
-        "queued.max.messages.kbytes": str(max(1 << 10, queue_bytes >> 10)),
-        "queued.min.messages": str(max(10_000, queue_bytes // _MESSAGE_OVERHEAD_BYTES)),
-        "fetch.max.bytes": str(max(1 << 20, queue_bytes // 8)),
-        "max.partition.fetch.bytes": str(max(256 << 10, queue_bytes // 128)),
-        "fetch.queue.backoff.ms": "10",
-    }
-
-
 def _note(error: KafkaError, polled: Polled) -> None:
     failure = kafka_failure(error, doing="reading from Kafka")
     if isinstance(failure, IngestorError):
         raise failure
     polled.waits.append(str(failure))
-
-
-def broker_regexes(topics: Sequence[str]) -> list[str]:
-    """Spell regexes for a broker (KIP-848), which matches whole names, where librdkafka matches their beginning."""
-    return [f"^({topic[1:]}).*" if topic.startswith("^") else topic for topic in topics]
 
 
 def _ours(tps: Iterable[KafkaTopicPartition]) -> list[TopicPartition]:

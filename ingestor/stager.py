@@ -41,6 +41,14 @@ class Staged:
     write_seconds: float = 0.0  # spent on encoding and writing the files
 
 
+def set_positions(
+    txns: Mapping[TopicPartition, int], expected: Mapping[TopicPartition, int | None] | None = None
+) -> Staged:
+    """Return a batch without rows that only moves txns."""
+    before = dict.fromkeys(txns) if expected is None else expected
+    return Staged(uuid.uuid4().hex, (), before, dict(txns))
+
+
 class Draft:
     """A file that is still being written, and what it will have to say in its commit."""
 

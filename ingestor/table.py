@@ -1,4 +1,4 @@
-"""The raw Delta table: the only module that talks to delta-rs.
+"""The raw Delta table: one handle of delta-rs, followed from version to version and committed to.
 
 A `RawTable` is one handle at one version. `attempt` can land only at exactly `version + 1`: delta-rs must neither
 rebase (`max_commit_retries=0`) nor run hooks after the commit, for a hook that fails looks like a commit that failed.
@@ -11,35 +11,30 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
-from ingestor import deltalog
+from ingestor import deltalog, table_files
 from ingestor.errors import RefusedError
-from ingestor.failures import classify
-from ingestor.records import TopicPartition
-from ingestor.storage import Storage, local_root, open_storage, with_defaults
+from ingestor.storage import Storage, open_storage
+from ingestor.table_open import believed, open_handle, open_or_create, options_for
 from ingestor.table_rules import verify_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
-    from ingestor.records import RawSchema
+    from deltalake import DeltaTable
+
+    from ingestor.records import RawSchema, TopicPartition
 
 # Each commit replays the log's tail since the last checkpoint: with a checkpoint every 50 entries and a handle
 # reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
 CHECKPOINT_EVERY = 50
-_LOG_GONE = "Invalid table version"
-_LOOK_AGAIN_SECONDS = (0.1, 0.4, 1.0)
-T = TypeVar("T")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -94,7 +89,7 @@ class RawTable:
         self._options = options_for(uri, storage_options)
         self.storage: Storage = open_storage(uri, self._object_store, self._sized)
         self._schema = Schema.from_arrow(schema.table)
-        self._handle = self._open_or_create()
+        self._handle = open_or_create(uri, schema, self._options)
         self._opened_at = self._seen = self._landed = self._handle.version()
         self._table_id = str(self._handle.metadata().id)
         self._verify(self._handle)
@@ -122,7 +117,7 @@ class RawTable:
             self._reopen()  # a handle that is only ever updated grows for ever
         else:
             try:
-                _believed(self._handle.update_incremental)
+                believed(self._handle.update_incremental)
             except DeltaError:
                 deltalog.refuse_damage(self.storage)
                 raise
@@ -223,17 +218,7 @@ class RawTable:
 
     def last_offsets(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the greatest offset of each partition that has rows; statistics spare most files from being read."""
-        found: dict[TopicPartition, int] = {}
-        if not tps:
-            return found
-        for path, bounds in _partition_bounds(self._open()):
-            wanted = {tp for tp in tps if bounds.may_hold(tp)}
-            if wanted:
-                with self.storage.open_input(unquote(path)) as source:
-                    for tp, offset in _last_offsets_in(source):
-                        if tp in wanted:
-                            found[tp] = max(offset, found.get(tp, offset))
-        return found
+        return table_files.last_offsets(self._open(), self.storage, tps) if tps else {}
 
     def _fingerprint(self, version: int) -> bytes | None:
         text = self.storage.read(deltalog.entry_path(version))
@@ -241,43 +226,6 @@ class RawTable:
 
     def _open(self) -> DeltaTable:
         return open_handle(self.uri, self._options)
-
-    def _open_or_create(self) -> DeltaTable:
-        self._refuse_a_file()
-        try:
-            return self._open()
-        except TableNotFoundError:
-            return self._create()
-
-    def _refuse_a_file(self) -> None:
-        root = local_root(self.uri)
-        if root is not None and root.exists() and not root.is_dir():
-            msg = f"table {self.uri}: the path is a file, not a folder"
-            raise RefusedError(msg, hint="choose another table path, or move the file away")
-
-    def _create(self) -> DeltaTable:
-        """Create the table; whoever loses the race for version 0 opens what the winner made."""
-        root = local_root(self.uri)
-        if root is not None:
-            root.mkdir(parents=True, exist_ok=True)
-        try:
-            DeltaTable.create(
-                self.uri,
-                self._schema,
-                mode="error",
-                partition_by=self.schema.partition_by or None,
-                storage_options=self._options,
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
-        except (DeltaError, OSError):
-            try:
-                return self._open()
-            except TableNotFoundError:
-                pass  # not a lost race: what was raised first tells why
-            raise
-        handle = self._open()
-        self.storage.settle(deltalog.entry_path(0))
-        return handle
 
     def _object_store(self) -> pafs.FileSystem:
         return pafs.PyFileSystem(DeltaStorageHandler(self.uri, self._options))
@@ -296,75 +244,6 @@ class RawTable:
             raise self._replaced("its id is another one")
 
 
-def _believed(look: Callable[[], T]) -> T:
-    """Look at the log; that it is gone is only believed if it stays so: one listing may be cut short on its way."""
-    pauses = iter(_LOOK_AGAIN_SECONDS)
-    while True:
-        try:
-            return look()
-        except DeltaError as error:
-            if _LOG_GONE not in str(error):
-                raise
-            pause_seconds = next(pauses, None)
-            if pause_seconds is None:
-                msg = f"the table's log is gone, or the store does not list it as it should ({error})"
-                hint = "put it back; a store that ignores where a listing is to start (Azurite does) can't hold tables"
-                raise RefusedError(msg, hint=hint) from error
-        time.sleep(pause_seconds)
-
-
-def open_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:
-    """Open a table with delta-rs; name the newest log entry if it is that which is damaged."""
-    try:
-        return _believed(lambda: DeltaTable(uri, storage_options=options_for(uri, storage_options)))
-    except TableNotFoundError:
-        raise
-    except DeltaError:
-        deltalog.refuse_damage(storage_of(uri, storage_options))
-        raise
-
-
-def storage_of(uri: str, storage_options: Mapping[str, str]) -> Storage:
-    """Return a table's storage, for reading."""
-    options = options_for(uri, storage_options)
-    return open_storage(uri, lambda: pafs.PyFileSystem(DeltaStorageHandler(uri, options)))
-
-
-def options_for(uri: str, storage_options: Mapping[str, str]) -> dict[str, str]:
-    """Return what delta-rs is told about a store: the user's options, and time-outs where they set none."""
-    return dict(storage_options) if local_root(uri) is not None else with_defaults(storage_options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """The least and the greatest topic and partition of a file; None where its statistics don't tell."""
-
-    topics: tuple[str, str] | None
-    partitions: tuple[int, int] | None
-
-    def may_hold(self, tp: TopicPartition) -> bool:
-        return (self.topics is None or self.topics[0] <= tp.topic <= self.topics[1]) and (
-            self.partitions is None or self.partitions[0] <= tp.partition <= self.partitions[1]
-        )
-
-
-def _partition_bounds(handle: DeltaTable) -> Iterator[tuple[str, _Bounds]]:
-    columns = pa.table(handle.get_add_actions(flatten=True)).to_pydict()
-    nothing = [None] * len(columns["path"])
-    topics = [columns.get(f"{end}.stream_topic", nothing) for end in ("min", "max")]
-    partitions = [columns.get(f"{end}.stream_partition", nothing) for end in ("min", "max")]
-    for path, *ends in zip(columns["path"], *topics, *partitions, strict=True):
-        known = [None if None in pair else tuple(pair) for pair in (ends[:2], ends[2:])]
-        yield path, _Bounds(*known)
-
-
-def _last_offsets_in(source: pa.NativeFile) -> Iterator[tuple[TopicPartition, int]]:
-    for batch in pq.ParquetFile(source).iter_batches(columns=["stream_topic", "stream_partition", "stream_offset"]):
-        keys = ["stream_topic", "stream_partition"]
-        for row in pa.Table.from_batches([batch]).group_by(keys).aggregate([("stream_offset", "max")]).to_pylist():
-            yield TopicPartition(row["stream_topic"], row["stream_partition"]), row["stream_offset_max"]
-
-
 def _add_action(file: DataFile, now_ms: int) -> AddAction:
     return AddAction(
         path=file.path,
@@ -374,39 +253,3 @@ def _add_action(file: DataFile, now_ms: int) -> AddAction:
         data_change=True,
         stats=json.dumps(file.stats),
     )
-
-
-def open_existing(uri: str, storage_options: Mapping[str, str]) -> tuple[int, Storage] | None:
-    """Return the newest version of a table and its storage for reading; None if there is no table."""
-    try:
-        handle = open_handle(uri, storage_options)
-    except TableNotFoundError:
-        return None
-    except (DeltaError, OSError) as error:
-        raise classify(error, doing=f"opening table {uri}") from error
-    options = options_for(uri, storage_options)
-    storage = open_storage(uri, lambda: pafs.PyFileSystem(DeltaStorageHandler(uri, options)))
-    return handle.version(), storage
-
-
-_COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
-
-
-def live_files(uri: str, storage_options: Mapping[str, str], version: int) -> Iterator[deltalog.AddedFile]:
-    """Yield the data files of a version, with their row counts and the ranges of their coordinates."""
-    try:
-        handle = DeltaTable(uri, version=version, storage_options=options_for(uri, storage_options))
-        actions = pa.table(handle.get_add_actions(flatten=True))
-    except (DeltaError, OSError) as error:
-        raise classify(error, doing=f"reading version {version} of table {uri}") from error
-    wanted = ["path", "size_bytes", "num_records"]
-    wanted += [f"{end}.{name}" for end in ("min", "max") for name in _COORDINATES]
-    narrow = actions.select([name for name in wanted if name in actions.column_names])
-    for batch in narrow.to_batches(max_chunksize=1_000):
-        for row in batch.to_pylist():
-            stats = {
-                "numRecords": row.get("num_records"),
-                "minValues": {name: row.get(f"min.{name}") for name in _COORDINATES},
-                "maxValues": {name: row.get(f"max.{name}") for name in _COORDINATES},
-            }
-            yield deltalog.AddedFile(row["path"], row["size_bytes"], {}, stats)

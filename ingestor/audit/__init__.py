@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ingestor import deltalog, table, table_rules
+from ingestor import deltalog, table_rules
 from ingestor.audit.content import RecordReader
 from ingestor.audit.files import LiveFile
 from ingestor.audit.kafka import KafkaAudit
@@ -26,6 +26,8 @@ from ingestor.audit.log import LogFacts, check_ends, walk
 from ingestor.audit.report import Finding, Findings, Report
 from ingestor.audit.rows import RowAudit
 from ingestor.errors import ConfigError, RefusedError
+from ingestor.table_files import live_files
+from ingestor.table_open import open_existing, open_handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,7 +54,7 @@ def audit_table(
     its first row. With `from_start` the else is: at the beginning of Kafka's partition. That is
     right for every route that does not start at a time, and finds a head that never landed.
     """
-    found = table.open_existing(uri, storage_options)
+    found = open_existing(uri, storage_options)
     if found is None:
         msg = f"there is no table at {uri}"
         raise ConfigError(msg, hint="correct the route's table path, or run the ingestor first")
@@ -62,7 +64,7 @@ def audit_table(
     facts = walk(storage, version, app_ids, findings)
     raw_txns = deltalog.txns_at(storage, version)
     txns = app_ids.read(raw_txns)
-    live = map(LiveFile.of, table.live_files(uri, storage_options, version))
+    live = map(LiveFile.of, live_files(uri, storage_options, version))
     rows = RowAudit(storage, sorted(live, key=lambda file: file.path), facts, findings)
     rows.scan(progress)
     rows.check_txns(txns, foreign=set(map(app_ids.parse_foreign, raw_txns)))
@@ -77,7 +79,7 @@ def audit_table(
 
 def _check_schema(uri: str, storage_options: Mapping[str, str], schema: RawSchema, findings: Findings) -> None:
     try:
-        table_rules.verify_schema(uri, table.open_handle(uri, storage_options), schema)
+        table_rules.verify_schema(uri, open_handle(uri, storage_options), schema)
     except RefusedError as error:
         findings.add(Finding("schema", error.message))
 

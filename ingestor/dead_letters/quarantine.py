@@ -26,7 +26,8 @@ from ingestor.errors import OccExhaustedError, RefusedError, Unavailable
 from ingestor.failures import classify
 from ingestor.probe import probe
 from ingestor.records import TIMESTAMP
-from ingestor.table import live_files, open_handle, storage_of
+from ingestor.table_files import live_files
+from ingestor.table_open import open_handle, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

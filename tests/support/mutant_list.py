@@ -290,14 +290,14 @@ MUTANTS = (
     ),
     Mutant(
         "waiting partitions resumed",
-        "pipeline.py",
+        "back_pressure.py",
         "reading = [tp for tp in route.lane.positions if tp not in route.adrift]",
-        "reading = [tp for tp in self._assigned if tp not in route.adrift]",
+        "reading = [tp for tp in route.pending | set(route.lane.positions) if tp not in route.adrift]",
         _PIPELINE,
     ),
     Mutant(
         "adrift partitions resumed",
-        "pipeline.py",
+        "back_pressure.py",
         "reading = [tp for tp in route.lane.positions if tp not in route.adrift]",
         "reading = list(route.lane.positions)",
         _PIPELINE,
@@ -335,12 +335,14 @@ MUTANTS = (
     ),
     Mutant(
         "the breaker does not pause",
-        "pipeline.py",
-        "open_ = not route.breaker.answering",
-        "open_ = False",
+        "back_pressure.py",
+        "if not route.breaker.answering:",
+        "if False:",
         _PIPELINE,
     ),
-    Mutant("a full memory does not pause", "pipeline.py", "full = self._budget.exhausted", "full = False", _PIPELINE),
+    Mutant(
+        "a full memory does not pause", "back_pressure.py", "full = self._budget.exhausted", "full = False", _PIPELINE
+    ),
     # --- from records to a file ---
     Mutant(
         "redelivered records taken again",
@@ -405,9 +407,9 @@ MUTANTS = (
     ),
     Mutant(
         "a lost race creates the table again",
-        "table.py",
-        "                commit_properties=CommitProperties(max_commit_retries=0),\n            )\n",
-        "            )\n",
+        "table_open.py",
+        "            commit_properties=CommitProperties(max_commit_retries=0),\n        )\n",
+        "        )\n",
         (_CONTRACT,),
     ),
     Mutant(

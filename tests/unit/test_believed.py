@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake.exceptions import DeltaError
 
-from ingestor import table
+from ingestor import table_open
 from ingestor.errors import RefusedError
+from ingestor.table_open import believed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,21 +30,21 @@ def looking(*answers: str) -> Callable[[], str]:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "_LOOK_AGAIN_SECONDS", (0, 0))
+    monkeypatch.setattr(table_open, "_LOOK_AGAIN_SECONDS", (0, 0))
 
 
 def test_a_log_that_comes_back_was_never_gone() -> None:
     """The next look counts."""
-    assert table._believed(looking("Invalid table version: 0", "7")) == "7"
+    assert believed(looking("Invalid table version: 0", "7")) == "7"
 
 
 def test_a_log_that_stays_gone_is_told() -> None:
     """Three looks, and not one more."""
     with pytest.raises(RefusedError, match="log is gone"):
-        table._believed(looking(*["Invalid table version: 0"] * 3, "7"))
+        believed(looking(*["Invalid table version: 0"] * 3, "7"))
 
 
 def test_nothing_else_is_looked_at_again() -> None:
     """Whoever asked decides about it."""
     with pytest.raises(DeltaError, match="reset by peer"):
-        table._believed(looking("reset by peer", "7"))
+        believed(looking("reset by peer", "7"))

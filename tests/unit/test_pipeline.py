@@ -430,7 +430,7 @@ def test_adrift_partitions_are_not_resumed(one: World) -> None:
 
 def test_a_full_memory_pauses_everything_until_half_of_it_is_free(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumption stops, polling does not."""
-    monkeypatch.setattr("ingestor.pipeline._HOLD_SECONDS", 0.01)
+    monkeypatch.setattr("ingestor.back_pressure._HOLD_SECONDS", 0.01)
     one.kafka.produce(A0, [b"x" * 100] * 50)
     process = one.process(limits=NEVER, budget=500, poll_records=4)
     process.step()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from ingestor import back_pressure
 from ingestor import lane as lane_module
 from ingestor import pipeline as pipeline_module
 from ingestor.breaker import Breaker
@@ -68,7 +69,9 @@ class World:
     def installed(self) -> Iterator[World]:
         """Let waiting run the workers of whoever waits, instead of taking time."""
         stepped = SteppedFutures(self._work, self.clock)
-        with mock.patch.object(lane_module, "futures", stepped), mock.patch.object(pipeline_module, "futures", stepped):
+        with ExitStack() as patched:
+            for module in (back_pressure, lane_module, pipeline_module):
+                patched.enter_context(mock.patch.object(module, "futures", stepped))
             yield self
 
     def _work(self) -> bool:
