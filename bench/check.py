@@ -31,7 +31,7 @@ def measure(chosen: Namespace) -> dict[str, float]:
     """Return every ratio by its name; smaller is better."""
     found = {}
     with Cluster() as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
-        bench = drain.Bench(cluster.bootstrap, Path(folder), chosen.records)
+        bench = drain.Bench(cluster.bootstrap, Path(folder), drain.counts(chosen.records))
         bench.fill()
         runs = [
             bench.run(program, size, repetition)
@@ -59,7 +59,7 @@ def worse(found: Mapping[str, float], baseline: Mapping[str, float]) -> list[str
 def main(arguments: list[str]) -> int:
     """Measure, and compare with the baseline or write it."""
     sizes = Sizes("check", "Compare short benchmarks with the stored baseline.")
-    sizes.add("records", 500_000, "records per topic, of each size")
+    sizes.add("records", 300_000, "records of 1,000 B, and five times as many of 100 B")
     sizes.add("repeat", 5, "repetitions of the drain, interleaved")
     sizes.add("commits", 50, "commits measured on each log")
     write = _WRITE in arguments

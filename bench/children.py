@@ -4,6 +4,7 @@ produce BOOTSTRAP TOPIC SIZE RECORDS [PARTITIONS]    fills a topic; not measured
 trickle BOOTSTRAP TOPIC SIZE PER_SECOND SECONDS PARTITIONS    sends so many records each second; not measured
 consume BOOTSTRAP TOPIC RECORDS         the least that reading costs: poll in big batches, drop the messages
 write FILE SIZE RECORDS                 the least that writing costs: ready columns into one Parquet file
+both BOOTSTRAP TOPIC FILE SIZE RECORDS  these two at once, on two threads: they get in each other's way
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import random
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from ingestor.records import Columns, RawSchema
 from ingestor.records import TopicPartition as Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
@@ -106,8 +108,8 @@ def _endless(size: int) -> Iterator[bytes]:
         yield from rng.choices(pool, k=10_000)
 
 
-def consume(bootstrap: str, topic: str, records: int) -> None:
-    """Read a topic to its end with the ingestor's settings and drop what comes."""
+def consume(bootstrap: str, topic: str, records: int) -> float:
+    """Read a topic to its end with the ingestor's settings and drop what comes; return the seconds while it came."""
     options: dict[str, Any] = consumer_options({"bootstrap.servers": bootstrap, "group.id": "bench"}, _QUEUE_BYTES)
     consumer = Consumer(options)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
@@ -127,7 +129,7 @@ def consume(bootstrap: str, topic: str, records: int) -> None:
     consumer.close()
     if seen != records:
         raise RuntimeError(f"{seen} records came, not {records}")
-    print(json.dumps({"wall_seconds": last - first}))  # the wait for the ends costs no records anything
+    return last - first  # the wait for the ends costs no records anything
 
 
 def _end(messages: list[Message], unfinished: set[int]) -> int:
@@ -140,10 +142,8 @@ def _end(messages: list[Message], unfinished: set[int]) -> int:
     return len(errors)
 
 
-def write(file: str, size: int, records: int) -> None:
+def write(file: str, groups: list[pa.Table], records: int) -> None:
     """Write ready columns in row groups like the ingestor's."""
-    groups = _row_groups(size)
-    cpu, wall = time.process_time(), time.perf_counter()
     with pa.OSFile(file, "wb") as sink:
         writer = _parquet_writer(sink, groups[0].schema, "zstd", [])
         written = 0
@@ -154,6 +154,20 @@ def write(file: str, size: int, records: int) -> None:
             if written == records:
                 break
         writer.close()
+
+
+def both(bootstrap: str, topic: str, file: str, groups: list[pa.Table], records: int) -> None:
+    """Read and write at the same time, as the ingestor does, but what is written is not what was read."""
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write, file, groups, records)
+        consume(bootstrap, topic, records)
+        writing.result()
+
+
+def timed(work: Callable[[], object]) -> None:
+    """Do some work, and print what it took."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    work()
     print(json.dumps({"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}))
 
 
@@ -199,9 +213,13 @@ def main(arguments: list[str]) -> None:
         case ["trickle", bootstrap, topic, size, per_second, seconds, partitions]:
             trickle(bootstrap, topic, int(size), int(per_second), int(seconds), int(partitions))
         case ["consume", bootstrap, topic, records]:
-            consume(bootstrap, topic, int(records))
+            print(json.dumps({"wall_seconds": consume(bootstrap, topic, int(records))}))
         case ["write", file, size, records]:
-            write(file, int(size), int(records))
+            groups = _row_groups(int(size))
+            timed(lambda: write(file, groups, int(records)))
+        case ["both", bootstrap, topic, file, size, records]:
+            groups = _row_groups(int(size))
+            timed(lambda: both(bootstrap, topic, file, groups, int(records)))
         case _:
             sys.exit(__doc__)
 

@@ -24,12 +24,12 @@ from tests.support import topics
 from tests.support.kafka import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bench.measure import Cost, Ended
 
 SIZES = (1_000, 100)  # bytes of a payload
-PROGRAMS = ("consume", "write", "ingest")
+PROGRAMS = ("consume", "write", "both", "ingest")
 PARTITIONS = 6
 SECONDS_MAX = 600.0
 EMPTY = "empty"
@@ -63,18 +63,19 @@ class Run:
 class Bench:
     """The programs, with all that they need to run."""
 
-    def __init__(self, bootstrap: str, folder: Path, records: int) -> None:
+    def __init__(self, bootstrap: str, folder: Path, counts: Mapping[int, int]) -> None:
+        """Prepare for so many records of each size."""
         self._bootstrap = bootstrap
         self._folder = folder
-        self._records = records
+        self._counts = counts
 
     def fill(self) -> None:
         """Make the topics and fill all but the empty one."""
         topics.create(self._bootstrap, EMPTY, partitions=PARTITIONS)
-        for size in SIZES:
+        for size, count in self._counts.items():
             topics.create(self._bootstrap, topic(size), partitions=PARTITIONS)
-            cost = self._child("produce", self._bootstrap, topic(size), size, self._records).cost
-            report.say(f"produced {self._records:,} records of {size:,} B in {cost.wall_seconds:.1f} s")
+            cost = self._child("produce", self._bootstrap, topic(size), size, count).cost
+            report.say(f"produced {count:,} records of {size:,} B in {cost.wall_seconds:.1f} s")
 
     def run(self, program: str, size: int, repetition: int) -> Run:
         """Measure one program."""
@@ -89,15 +90,25 @@ class Bench:
     def _consume(self, size: int, repetition: int) -> Run:
         """Reading alone. The first record may be long in coming, so the program itself takes the time from there on."""
         idle = self._child("consume", self._bootstrap, EMPTY, 0).cost
-        ended = self._child("consume", self._bootstrap, topic(size), self._records)
+        ended = self._child("consume", self._bootstrap, topic(size), self._counts[size])
         started = ended.cost.wall_seconds - json.loads(ended.last_line)["wall_seconds"]
         start_up = dataclasses.replace(idle, wall_seconds=started)
-        return Run(size, repetition, "consume", self._records, start_up, ended.cost)
+        return Run(size, repetition, "consume", self._counts[size], start_up, ended.cost)
 
     def _write(self, size: int, repetition: int) -> Run:
         """Writing alone. Its columns are made before, so the program itself tells what the rest took."""
         file = self._folder / "floor.parquet"
-        ended = self._child("write", file, size, self._records)
+        return self._of_columns(size, repetition, "write", file, file, size, self._counts[size])
+
+    def _both(self, size: int, repetition: int) -> Run:
+        """Reading and writing at once, in one process."""
+        file = self._folder / "floor.parquet"
+        return self._of_columns(
+            size, repetition, "both", file, self._bootstrap, topic(size), file, size, self._counts[size]
+        )
+
+    def _of_columns(self, size: int, repetition: int, program: str, file: Path, *arguments: object) -> Run:
+        ended = self._child(program, *arguments)
         written = file.stat().st_size
         file.unlink()
         told, whole = json.loads(ended.last_line), ended.cost
@@ -106,13 +117,13 @@ class Bench:
             cpu_seconds=whole.cpu_seconds - told["cpu_seconds"],
             wall_seconds=whole.wall_seconds - told["wall_seconds"],
         )
-        return Run(size, repetition, "write", self._records, start_up, whole, written, 1)
+        return Run(size, repetition, program, self._counts[size], start_up, whole, written, 1)
 
     def _ingest(self, size: int, repetition: int) -> Run:
         """The ingestor: on an empty topic, which is what starting, joining and leaving cost, then on all records."""
         start_up, _, _ = self._ingested(EMPTY, 0)
-        whole, written, commits = self._ingested(topic(size), self._records)
-        return Run(size, repetition, "ingest", self._records, start_up, whole, written, commits)
+        whole, written, commits = self._ingested(topic(size), self._counts[size])
+        return Run(size, repetition, "ingest", self._counts[size], start_up, whole, written, commits)
 
     def _ingested(self, topic: str, records: int) -> tuple[Cost, int, int]:
         """Ingest a topic with default settings into a new table; check that it holds every record."""
@@ -137,6 +148,11 @@ class Bench:
         return measure.run([sys.executable, "-m", "bench.children", *arguments], seconds_max=SECONDS_MAX)
 
 
+def counts(records: int) -> dict[int, int]:
+    """Return how many records there are of each size: of the small ones more, else a run is over in a second."""
+    return {1_000: records, 100: 5 * records}
+
+
 def topic(size: int) -> str:
     """Return the name of the topic with payloads of a size."""
     return f"records-{size}"
@@ -153,10 +169,10 @@ def _landed(table: Path) -> tuple[int, int, int]:
     return rows, written, commits
 
 
-def ratios(runs: Sequence[Run], size: int) -> list[float]:
-    """Return for each repetition the ingestor's CPU per record over the sum of its two floors."""
+def ratios(runs: Sequence[Run], size: int, floors: Sequence[str] = ("consume", "write")) -> list[float]:
+    """Return for each repetition the ingestor's CPU per record over the sum of floors."""
     of = {(run.repetition, run.program): run.cpu_micros for run in runs if run.size == size}
-    return [of[n, "ingest"] / (of[n, "consume"] + of[n, "write"]) for n in sorted({n for n, _ in of})]
+    return [of[n, "ingest"] / sum(of[n, floor] for floor in floors) for n in sorted({n for n, _ in of})]
 
 
 def summary(runs: Sequence[Run]) -> list[list[str]]:
@@ -167,7 +183,6 @@ def summary(runs: Sequence[Run]) -> list[list[str]]:
             own = [run for run in runs if (run.size, run.program) == (size, program)]
             middle = statistics.median
             spread = sorted(run.cpu_micros for run in own)
-            factor = sorted(ratios(runs, size))
             rows.append(
                 [
                     f"{size:,} B, {program}",
@@ -178,12 +193,17 @@ def summary(runs: Sequence[Run]) -> list[list[str]]:
                     f"{middle(run.records / run.whole.wall_seconds for run in own):,.0f}",
                     f"{max(run.whole.rss_mib for run in own):,.0f}",
                     f"{middle(run.written_bytes / run.records for run in own):,.0f}" if program != "consume" else "",
-                    f"{middle(factor):.2f} ({factor[0]:.2f} to {factor[-1]:.2f})" if program == "ingest" else "",
+                    *(_told(ratios(runs, size, floors)) if program == "ingest" else "" for floors in _FLOORS),
                 ]
             )
     return rows
 
 
+def _told(factors: Sequence[float]) -> str:
+    return f"{statistics.median(factors):.2f} ({min(factors):.2f} to {max(factors):.2f})"
+
+
+_FLOORS = (("consume", "write"), ("both",))
 _HEADS = (
     "payload, program",
     "CPU us/record",
@@ -194,19 +214,20 @@ _HEADS = (
     "peak MiB",
     "B/record written",
     "CPU over both floors",
+    "over both at once",
 )
 
 
 def main(arguments: list[str]) -> int:
     """Measure and report."""
     sizes = Sizes("drain", "Drain a topic: the ingestor beside the least that reading and writing cost.")
-    sizes.add("records", 1_000_000, "records per topic, of each size")
+    sizes.add("records", 1_000_000, "records of 1,000 B, and five times as many of 100 B")
     sizes.add("repeat", 5, "repetitions of everything, interleaved")
     chosen = sizes.parse(arguments)
     runs: list[Run] = []
     report.say("starting a broker")
     with Cluster() as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
-        bench = Bench(cluster.bootstrap, Path(folder), chosen.records)
+        bench = Bench(cluster.bootstrap, Path(folder), counts(chosen.records))
         bench.fill()
         for repetition in range(chosen.repeat):
             runs += [bench.run(program, size, repetition) for size in SIZES for program in PROGRAMS]
@@ -216,7 +237,11 @@ def main(arguments: list[str]) -> int:
         "wall_seconds": statistics.median(cost.wall_seconds for cost in starts),
         "rss_mib": statistics.median(cost.rss_mib for cost in starts),
     }
-    report.show(f"Drain of {chosen.records:,} records, medians of {chosen.repeat} repetitions", _HEADS, summary(runs))
+    report.show(
+        f"Drain of {chosen.records:,} records of 1,000 B and five times as many of 100 B, {chosen.repeat} repetitions",
+        _HEADS,
+        summary(runs),
+    )
     print(
         f"\nIngestor on an empty topic, start to end: {start['wall_seconds']:.2f} s, "
         f"{start['cpu_seconds']:.2f} s CPU, {start['rss_mib']:.0f} MiB."

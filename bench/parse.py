@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 BYTES = 300
 _FILES = 8
 _WARM_UP_ROWS = 20_000
+_WARM_UPS = 5  # planning a batch is much code, which the JVM interprets at first; one full run of each follows
 _SCHEMA = (
     "request_id BIGINT, user_id STRING, event_type STRING, amount DOUBLE, cob STRING, session STRING, "
     "country STRING, count INT, flag BOOLEAN, note STRING"
@@ -165,8 +166,9 @@ def main(arguments: list[str]) -> int:
         report.say(f"made {chosen.rows:,} records")
         spark = session.start({"spark.driver.memory": "4g"}, s3=False)
         try:
-            for part, program in (("warm", "bare"), ("warm", "job"), ("full", "bare"), ("full", "job")):
-                measure(spark, folder / part, program)
+            for part in (*("warm",) * _WARM_UPS, "full"):
+                for each in ("bare", "job"):
+                    measure(spark, folder / part, each)
             taken = [measure(spark, folder / "full", each) for _ in range(chosen.repeat) for each in ("bare", "job")]
         finally:
             spark.stop()

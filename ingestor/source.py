@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from ingestor.broker import asking, bad_client_config, kafka_failure
 from ingestor.consumer_options import consumer_options, subscription
 from ingestor.errors import IngestorError
-from ingestor.extract import extract
+from ingestor.extract import extract, extract_topics
 from ingestor.logs import librdkafka_logger
 from ingestor.records import Columns, TopicPartition
 
@@ -286,17 +286,10 @@ class KafkaSource:
             librdkafka_logger().warning("Kafka did not answer: left without leaving the group")
 
     def _columns(self, messages: list[Message]) -> dict[str, Columns]:
-        names: list[str] = list(map(Message.topic, messages))  # type: ignore[arg-type]  # a record has a topic
-        topics = tuple(dict.fromkeys(names))
-        codes = dict(zip(topics, range(len(topics)), strict=True))
-        topic_codes = (
-            np.zeros(len(names), np.int32)
-            if len(topics) == 1
-            else np.fromiter(map(codes.__getitem__, names), np.int32, len(names))
-        )
+        topics, topic_codes = extract_topics(messages)
         by_route: dict[str, list[int]] = {}
-        for topic in topics:
-            by_route.setdefault(self._route(topic), []).append(codes[topic])
+        for code, topic in enumerate(topics):
+            by_route.setdefault(self._route(topic), []).append(code)
         if len(by_route) == 1:
             return {next(iter(by_route)): extract(messages, topics, topic_codes, self._extras)}
         split = {}

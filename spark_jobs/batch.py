@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spark_jobs.checkpoint import Checkpoint
     from spark_jobs.plan import Plan
 
+WAITING = StorageLevel.MEMORY_AND_DISK_DESER  # PySpark's plain one compresses what is in memory too
 _ROW = "__row"
 _REGISTRY_IDS_MAX = 1_000  # schemas of one batch; bytes that are no Avro must not become a million questions
 
@@ -47,14 +48,14 @@ class Job:
     def process(self, raw: DataFrame, batch: int) -> Balance:
         """Bring a batch to its end; return where its rows went."""
         rejected, accepted = self.quarantine.landed(batch), self.silver.landed(batch)
-        cached = raw.persist(StorageLevel.MEMORY_AND_DISK) if self.plan.registry else raw
+        cached = raw.persist(WAITING) if self.plan.registry else raw
         if rejected is None and accepted is None:
             plan = with_registry(self.plan, cached, self.registry_url)
             self.checkpoint.keep_plan(batch, plan)
         else:
             plan = self.checkpoint.kept_plan(batch)
         # One column of whole rows: a cache of a dozen columns costs as much as half of the parsing.
-        kept = parsing.outcomes(cached, plan).select(F.struct("*").alias(_ROW)).persist(StorageLevel.MEMORY_AND_DISK)
+        kept = parsing.outcomes(cached, plan).select(F.struct("*").alias(_ROW)).persist(WAITING)
         found = kept.select(f"{_ROW}.*")
         try:
             counted = count(found)

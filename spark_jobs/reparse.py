@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
-from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from spark_jobs import duplicates, failures, parsing, retry
 from spark_jobs.balance import Balance
-from spark_jobs.batch import count, with_registry
+from spark_jobs.batch import WAITING, count, with_registry
 from spark_jobs.parse import prepare
 from spark_jobs.parsing import COORDINATES, EXTRAS, REASON, TOMBSTONE
 from spark_jobs.places import TableLog, spark_path
@@ -50,9 +49,9 @@ class _Reparse:
         rows = self._session.read.format("delta").load(spark_path(self._quarantine)).where("replayed_at is null")
         raw = rows.select(*COORDINATES, "message_timestamp", "message_payload", *EXTRAS)
         if self._job.registry_url is not None:
-            raw = raw.persist(StorageLevel.MEMORY_AND_DISK)
+            raw = raw.persist(WAITING)
         plan = with_registry(self._job.plan, raw, self._job.registry_url)
-        found = duplicates.one_of_each(parsing.outcomes(raw, plan)).persist(StorageLevel.MEMORY_AND_DISK)
+        found = duplicates.one_of_each(parsing.outcomes(raw, plan)).persist(WAITING)
         try:
             counted = count(found)
             if not counted.rows:

@@ -64,7 +64,7 @@ class Peers:
         self._bootstrap = bootstrap
         self._folder = folder
         self._records = records
-        self._own = drain.Bench(bootstrap, folder, records)
+        self._own = drain.Bench(bootstrap, folder, dict.fromkeys(drain.SIZES, records))
 
     def prepare(self) -> None:
         """Fill the topics, and make the environment that is not ours."""
