@@ -30,17 +30,17 @@ ANY_REQUEST = [
     *(Fault(Kind.STATUS_AFTER, status=status) for status in (500, 502, 503, 503, 504)),
     *(Fault(Kind.DELAY, seconds=seconds) for seconds in (0.01, 0.02, 0.05, 0.4)),
     Fault(Kind.TRICKLE, seconds=0.1),
-    Fault(Kind.HANG_BEFORE, seconds=0.6),
-    Fault(Kind.HANG_AFTER, seconds=0.6),
-    Fault(Kind.HALF_OPEN, seconds=0.6),
+    Fault(Kind.HANG_BEFORE, seconds=1.2),
+    Fault(Kind.HANG_AFTER, seconds=1.2),
+    Fault(Kind.HALF_OPEN, seconds=1.2),
 ]
 CONDITIONAL = [Fault(kind, status=status) for kind in (Kind.STATUS_BEFORE, Kind.STATUS_AFTER) for status in (409, 412)]
-# Faults are short here, so patience is too.
+# Faults are short here, so patience is too; but half a second that a busy machine takes for an answer is no fault.
 QUICK = {
-    "timeout": "300ms",
+    "timeout": "600ms",
     "connect_timeout": "300ms",
     "max_retries": "5",
-    "retry_timeout": "1s",
+    "retry_timeout": "2s",
     "backoff_config.init_backoff": "10ms",
     "backoff_config.max_backoff": "20ms",
 }
@@ -58,7 +58,7 @@ def seed() -> int:
     return chosen
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_random_faults_of_every_third_request_lose_and_double_nothing(
     kafka: Cluster, deploy: Deploy, any_store: Store, seed: int
 ) -> None:
@@ -114,5 +114,5 @@ def kill_until(deployment: Deployment, commits: int, rng: random.Random) -> int:
         landed = [info for info in deployment.log().infos if info.get("operation_kind") == "flush"]
         return len(landed) >= commits
 
-    deployment.wait_for(done, seconds_max=300)
+    deployment.wait_for(done, seconds_max=500)
     return kills
