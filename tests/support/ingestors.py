@@ -177,7 +177,7 @@ class TableLog:
 
     def look(self) -> Self:
         """Take in what has been committed since."""
-        while (path := self._folder / f"{self.version + 1:020d}.json").exists():
+        while (path := self._next()) is not None:
             actions = [json.loads(line) for line in path.read_text().splitlines()]
             self.infos.append(next((action["commitInfo"] for action in actions if "commitInfo" in action), {}))
             for action in actions:
@@ -187,6 +187,19 @@ class TableLog:
                     self.rows += json.loads(action["add"]["stats"])["numRecords"]
             self.version += 1
         return self
+
+    def _next(self) -> Path | None:
+        """Return the entry to read next, past those that log clean-up removed before anybody looked at them."""
+        path = self._folder / f"{self.version + 1:020d}.json"
+        if path.exists():
+            return path
+        left = sorted(path for path in self._folder.glob(f"{'[0-9]' * 20}.json") if int(path.stem) > self.version)
+        if not left:
+            return None
+        gone = int(left[0].stem) - self.version - 1
+        self.infos += [{}] * gone
+        self.version += gone
+        return left[0]
 
     @property
     def data_files(self) -> set[str]:
