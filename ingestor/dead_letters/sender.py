@@ -117,6 +117,8 @@ class Sender:
                 self._poll(_POLL_SECONDS)
                 continue
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._STATE:
+                    self._poll(_POLL_SECONDS)  # a record sent before has failed the transaction: its report tells why
                 failed.append((message, error.args[0]))
             else:
                 self._poll(0)
