@@ -4,7 +4,7 @@ produce BOOTSTRAP TOPIC SIZE RECORDS [PARTITIONS]    fills a topic; not measured
 trickle BOOTSTRAP TOPIC SIZE PER_SECOND SECONDS PARTITIONS    sends so many records each second; not measured
 consume BOOTSTRAP TOPIC RECORDS         the least that reading costs: poll in big batches, drop the messages
 write FILE SIZE RECORDS                 the least that writing costs: ready columns into one Parquet file
-both BOOTSTRAP TOPIC FILE SIZE RECORDS  these two at once, on two threads: they get in each other's way
+both FILE SIZE RECORDS BOOTSTRAP TOPIC  these two at once, on two threads: they get in each other's way
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def write(file: str, groups: list[pa.Table], records: int) -> None:
         writer.close()
 
 
-def both(bootstrap: str, topic: str, file: str, groups: list[pa.Table], records: int) -> None:
+def both(file: str, groups: list[pa.Table], records: int, bootstrap: str, topic: str) -> None:
     """Read and write at the same time, as the ingestor does, but what is written is not what was read."""
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write, file, groups, records)
@@ -217,9 +217,9 @@ def main(arguments: list[str]) -> None:
         case ["write", file, size, records]:
             groups = _row_groups(int(size))
             timed(lambda: write(file, groups, int(records)))
-        case ["both", bootstrap, topic, file, size, records]:
+        case ["both", file, size, records, bootstrap, topic]:
             groups = _row_groups(int(size))
-            timed(lambda: both(bootstrap, topic, file, groups, int(records)))
+            timed(lambda: both(file, groups, int(records), bootstrap, topic))
         case _:
             sys.exit(__doc__)
 

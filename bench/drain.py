@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from bench.measure import Cost, Ended
 
-SIZES = (1_000, 100)  # bytes of a payload
+_TIMES = {1_000: 1, 100: 5}  # bytes of a payload, and how many times as many: else small ones are over in a second
+SIZES = tuple(_TIMES)
 PROGRAMS = ("consume", "write", "both", "ingest")
 PARTITIONS = 6
 SECONDS_MAX = 600.0
@@ -97,18 +98,15 @@ class Bench:
 
     def _write(self, size: int, repetition: int) -> Run:
         """Writing alone. Its columns are made before, so the program itself tells what the rest took."""
-        file = self._folder / "floor.parquet"
-        return self._of_columns(size, repetition, "write", file, file, size, self._counts[size])
+        return self._of_columns("write", size, repetition)
 
     def _both(self, size: int, repetition: int) -> Run:
         """Reading and writing at once, in one process."""
-        file = self._folder / "floor.parquet"
-        return self._of_columns(
-            size, repetition, "both", file, self._bootstrap, topic(size), file, size, self._counts[size]
-        )
+        return self._of_columns("both", size, repetition, self._bootstrap, topic(size))
 
-    def _of_columns(self, size: int, repetition: int, program: str, file: Path, *arguments: object) -> Run:
-        ended = self._child(program, *arguments)
+    def _of_columns(self, program: str, size: int, repetition: int, *more: object) -> Run:
+        file = self._folder / "floor.parquet"
+        ended = self._child(program, file, size, self._counts[size], *more)
         written = file.stat().st_size
         file.unlink()
         told, whole = json.loads(ended.last_line), ended.cost
@@ -149,8 +147,8 @@ class Bench:
 
 
 def counts(records: int) -> dict[int, int]:
-    """Return how many records there are of each size: of the small ones more, else a run is over in a second."""
-    return {1_000: records, 100: 5 * records}
+    """Return how many records there are of each size, with so many of the largest."""
+    return {size: times * records for size, times in _TIMES.items()}
 
 
 def topic(size: int) -> str:
