@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _TRANSACTION_SECONDS = 60
 _ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 0.1
+_REASON_SECONDS_MAX = 5.0
 _ABORTING = "aborting in Kafka"
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
@@ -118,13 +119,19 @@ class Sender:
                 continue
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._STATE:
-                    self._poll(_POLL_SECONDS)  # a record sent before has failed the transaction: its report tells why
+                    self._await_reason(failed)
                 failed.append((message, error.args[0]))
             else:
                 self._poll(0)
             return
         if not failed:
             failed.append((message, KafkaError(KafkaError._TIMED_OUT)))
+
+    def _await_reason(self, failed: Sequence[tuple[Outgoing, KafkaError]]) -> None:
+        """Wait for the report on the record that failed the transaction: only there stands why."""
+        deadline = time.monotonic() + _REASON_SECONDS_MAX
+        while not failed and time.monotonic() < deadline:
+            self._poll(_POLL_SECONDS)
 
     def _poll(self, seconds: float) -> None:
         """Serve delivery reports; what is fatal for the client comes out here, or at its next call."""

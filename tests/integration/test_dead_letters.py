@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import signal
 import threading
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from deltalake import DeltaTable
 
 from ingestor.dead_letters import commands
 from ingestor.dead_letters.letters import Coordinate
+from ingestor.dead_letters.sender import Sender
 from ingestor.dead_letters.service import parsed_routes, publish_once
 from ingestor.errors import ConfigError, DataLossError, RefusedError
 from tests.support import topics
@@ -324,6 +327,28 @@ def test_many_small_letters_go_to_a_topic_that_takes_only_small_batches(shop: Sh
     topics.create(shop.bootstrap, shop.dead, partitions=2, config={"max.message.bytes": 2_000})
     rows = shop.letters(200)
     shop.configure(kafka={**shop.document["kafka"], "compression.type": "none"}).quarantine(*rows)
+
+    publish(shop)
+
+    assert origins(dead(shop)) == coordinates(*rows)
+
+
+def test_small_letters_are_told_from_an_outage_while_more_of_them_are_sent(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch refused for its size fails the transaction before its report says so: the next record waits for it."""
+    topics.create(shop.bootstrap, shop.dead, partitions=2, config={"max.message.bytes": 2_000})
+    rows = shop.letters(200)
+    shop.configure(kafka={**shop.document["kafka"], "compression.type": "none"}).quarantine(*rows)
+    produce = Sender._produce
+    calls = itertools.count(1)
+
+    def late(*record: Any) -> None:
+        if next(calls) == 100:
+            time.sleep(0.5)  # by now the broker has refused those before, and no report was served
+        produce(*record)
+
+    monkeypatch.setattr(Sender, "_produce", late)
 
     publish(shop)
 
