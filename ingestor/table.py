@@ -21,8 +21,7 @@ from deltalake.transaction import AddAction
 
 from ingestor import deltalog, table_files
 from ingestor.errors import RefusedError
-from ingestor.storage import Storage, open_storage
-from ingestor.table_open import believed, open_handle, open_or_create, options_for
+from ingestor.table_open import believed, open_handle, open_or_create, options_for, storage_of
 from ingestor.table_rules import verify_schema
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from ingestor.records import RawSchema, TopicPartition
+    from ingestor.storage import Storage
 
 # Each commit replays the log's tail since the last checkpoint: with a checkpoint every 50 entries and a handle
 # reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
@@ -87,7 +87,7 @@ class RawTable:
         self.uri = uri
         self.schema = schema
         self._options = options_for(uri, storage_options)
-        self.storage: Storage = open_storage(uri, self._object_store, self._sized)
+        self.storage: Storage = storage_of(uri, self._options, self._sized)
         self._schema = Schema.from_arrow(schema.table)
         self._handle = open_or_create(uri, schema, self._options)
         self._opened_at = self._seen = self._landed = self._handle.version()
@@ -203,7 +203,10 @@ class RawTable:
 
     def settle(self, version: int) -> None:
         """Return only when the log entry of a version survives a power cut; it is then acknowledged."""
-        self.storage.settle(deltalog.entry_path(version))
+        try:
+            self.storage.settle(deltalog.entry_path(version))
+        except FileNotFoundError as error:
+            raise self._replaced(f"log entry {version} is gone") from error
         self._landed = version
 
     def checkpoint(self) -> int:
@@ -226,9 +229,6 @@ class RawTable:
 
     def _open(self) -> DeltaTable:
         return open_handle(self.uri, self._options)
-
-    def _object_store(self) -> pafs.FileSystem:
-        return pafs.PyFileSystem(DeltaStorageHandler(self.uri, self._options))
 
     def _sized(self, known_sizes: dict[str, int]) -> pafs.FileSystem:
         return pafs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table, self._options, known_sizes))  # noqa: SLF001

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ingestor.records import RawSchema
+    from ingestor.storage import Sized
 
 _LOG_GONE = "Invalid table version"
 _LOOK_AGAIN_SECONDS = (0.1, 0.4, 1.0)
@@ -88,10 +89,10 @@ def open_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:
         raise
 
 
-def storage_of(uri: str, storage_options: Mapping[str, str]) -> Storage:
-    """Return a table's storage, for reading."""
+def storage_of(uri: str, storage_options: Mapping[str, str], sized: Sized | None = None) -> Storage:
+    """Return a table's storage; `sized` is for files whose sizes are known (see `open_storage`)."""
     options = options_for(uri, storage_options)
-    return open_storage(uri, lambda: pafs.PyFileSystem(DeltaStorageHandler(uri, options)))
+    return open_storage(uri, lambda: pafs.PyFileSystem(DeltaStorageHandler(uri, options)), sized)
 
 
 def options_for(uri: str, storage_options: Mapping[str, str]) -> dict[str, str]:
