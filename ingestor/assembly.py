@@ -14,6 +14,7 @@ from ingestor.broker import Broker
 from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, make_patience, system_rng
 from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
+from ingestor.kafka_source import KafkaSource
 from ingestor.lane import Lane
 from ingestor.ledger import START_APPLIED, AppIds
 from ingestor.pipeline import Pipeline
@@ -24,7 +25,6 @@ from ingestor.retry import Ending
 from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
 from ingestor.routing import Router, app_ids, matching
-from ingestor.source import KafkaSource
 from ingestor.stager import set_positions
 from ingestor.table import CHECKPOINT_EVERY, RawTable
 from ingestor.worker import ThreadWorker

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ingestor.broker import Broker
 from ingestor.deltalog import txns_at
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
+from ingestor.kafka_source import KafkaSource
 from ingestor.routing import app_ids, matching
-from ingestor.source import KafkaSource
 from ingestor.storage import local_root
 from ingestor.table_open import open_existing, open_handle
 from ingestor.table_rules import verify_schema

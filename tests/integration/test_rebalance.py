@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ingestor.source import KafkaSource
+from ingestor.kafka_source import KafkaSource
 from tests.support import topics
 from tests.support.ingestors import eventually
 from tests.support.topics import Record

@@ -1,0 +1,273 @@
+"""The consumer group member: polls in big batches, hands out columns, places partitions where the ledger says.
+
+librdkafka serves rebalance callbacks from inside `poll`, and may return records from before such a callback together
+with later ones. Records of a partition that was placed during the very poll that returns them can therefore be of its
+previous life, beyond records that were dropped with it: they are discarded, and the partition is placed once more
+outside any callback, where librdkafka's own versioning keeps old records away. Positions are only ever given with an
+assignment; `seek` races with fetches that are under way.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from ingestor.broker import asking, bad_client_config, kafka_failure
+from ingestor.consumer_options import consumer_options, subscription
+from ingestor.errors import IngestorError
+from ingestor.extract import extract, extract_topics
+from ingestor.logs import librdkafka_logger
+from ingestor.records import TopicPartition
+from ingestor.source import Polled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from ingestor.records import Columns
+    from ingestor.source import Listener
+
+_CLOSE_SECONDS = 5.0
+_POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+class KafkaSource:
+    """One consumer for all routes of the process."""
+
+    def __init__(
+        self,
+        config: Mapping[str, str],
+        topics: Sequence[str],
+        *,
+        route_of: Callable[[str], str],
+        extras: Collection[str] = (),
+        queue_bytes: int,
+    ) -> None:
+        self._route_of = route_of
+        self._extras = frozenset(extras)
+        self._topics = subscription(config, topics)
+        self._eager = config.get("group.protocol", "classic") != "consumer" and "cooperative" not in config.get(
+            "partition.assignment.strategy", ""
+        )
+        self._errors: list[KafkaError] = []
+        self._assigned: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._placed_in_poll: dict[TopicPartition, int] = {}
+        self._corrupt: dict[TopicPartition, int] = {}  # where a batch failed its checksum, until placed again
+        self._routes: dict[str, str] = {}
+        wanted: dict[str, Any] = consumer_options(config, queue_bytes)
+        wanted["error_cb"] = self._errors.append
+        wanted["logger"] = librdkafka_logger()
+        try:
+            self._consumer = Consumer(wanted)
+        except KafkaException as error:
+            raise bad_client_config(error) from error
+
+    def subscribe(self, listener: Listener) -> None:
+        """Join the group; the listener is asked about every change of the assignment."""
+        with asking("subscribing"):
+            self._consumer.subscribe(
+                self._topics,
+                on_assign=lambda _consumer, tps: self._on_assign(listener, _ours(tps)),
+                on_revoke=lambda _consumer, tps: self._on_gone(listener.on_revoked, _ours(tps)),
+                on_lost=lambda _consumer, tps: self._on_gone(listener.on_lost, _ours(tps)),
+            )
+
+    def _on_assign(self, listener: Listener, tps: list[TopicPartition]) -> None:
+        starts = listener.on_assigned(tps)
+        waiting = {tp for tp in tps if tp not in starts}
+        self._assigned.update(tps)
+        self._paused = (self._paused - set(tps)) | waiting
+        self._placed_in_poll.update(starts)
+        self._forget_corrupt(starts)
+        given = [KafkaTopicPartition(*tp, starts.get(tp, OFFSET_END)) for tp in tps]
+        if self._eager:
+            self._consumer.assign(given)
+        else:
+            self._consumer.incremental_assign(given)
+        # A partition that was paused when it went is still paused when it comes back.
+        self._consumer.resume(_theirs(starts))
+        if waiting:
+            self._consumer.pause(_theirs(waiting))
+
+    def _on_gone(self, tell: Callable[[Collection[TopicPartition]], None], tps: list[TopicPartition]) -> None:
+        tell(tps)
+        gone = set(tps)
+        known = self._assigned & gone
+        self._assigned -= gone
+        self._paused -= gone
+        self._forget_corrupt(gone)
+        for tp in gone:
+            self._placed_in_poll.pop(tp, None)
+        if self._eager:
+            self._consumer.unassign()
+        else:
+            self._consumer.incremental_unassign(_theirs(known))
+
+    def poll(self, max_records: int, timeout: float) -> Polled:
+        """Return what came within the timeout, at most `max_records`; serve rebalances."""
+        self._placed_in_poll.clear()
+        with asking("polling Kafka"):
+            messages = self._consumer.consume(max_records, timeout)
+        polled = Polled()
+        if any(map(Message.error, messages)):
+            messages = self._sort_out(messages, polled)
+        if self._corrupt:
+            messages = self._stop_at_corrupt(messages, polled)
+        while self._errors:
+            _note(self._errors.pop(), polled)
+        if self._placed_in_poll:
+            messages = self._discard_ambiguous(messages, polled)
+        if messages:
+            polled.records = len(messages)
+            polled.columns = self._columns(messages)
+        return polled
+
+    def _sort_out(self, messages: list[Message], polled: Polled) -> list[Message]:
+        """Take the events out of the records; every one of them is told or raised."""
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            tp = TopicPartition(message.topic() or "", message.partition() or 0)
+            if error.code() == KafkaError._PARTITION_EOF:
+                polled.ends[tp] = message.offset() or 0
+            elif error.code() in _POSITION_LOST:
+                polled.lost_positions.add(tp)
+            elif error.code() == KafkaError._BAD_MSG:
+                polled.corrupt[tp] = self._corrupt.setdefault(tp, message.offset() or 0)
+            else:
+                _note(error, polled)
+        return [message for message in messages if message.error() is None]
+
+    def _stop_at_corrupt(self, messages: list[Message], polled: Polled) -> list[Message]:
+        """Give nothing of a partition from a corrupt batch on: whoever took it would pass over what is lost.
+
+        What librdkafka makes of the bytes behind such a batch can also be nonsense, such as another position.
+        """
+        for tp in self._corrupt:
+            polled.ends.pop(tp, None)
+            polled.lost_positions.discard(tp)
+        stops = self._corrupt
+        return [
+            m
+            for m in messages
+            if (at := stops.get(TopicPartition(m.topic() or "", m.partition() or 0))) is None or (m.offset() or 0) < at
+        ]
+
+    def _forget_corrupt(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            self._corrupt.pop(tp, None)
+
+    def _discard_ambiguous(self, messages: list[Message], polled: Polled) -> list[Message]:
+        placed = {tp: offset for tp, offset in self._placed_in_poll.items() if tp in self._assigned}
+        self._placed_in_poll.clear()
+        seen = {TopicPartition(m.topic() or "", m.partition() or 0) for m in messages}
+        seen = (seen | polled.ends.keys() | polled.lost_positions) & placed.keys()
+        for tp in seen:  # told again, if it is still so, after the partition is placed once more
+            polled.ends.pop(tp, None)
+            polled.lost_positions.discard(tp)
+        if not seen:
+            return messages
+        if self._eager:  # may only assign the whole, and the whole was placed in this poll
+            seen = set(placed)
+        self._assign_again({tp: placed[tp] for tp in seen}, kept={})
+        return [m for m in messages if TopicPartition(m.topic() or "", m.partition() or 0) not in seen]
+
+    def reposition(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
+        """Fetch `moved` from other positions; `kept` are the positions of all others that are not waiting."""
+        ours = {tp: position for tp, position in moved.items() if tp in self._assigned}
+        if ours:
+            self._assign_again(ours, kept=kept)
+
+    def _assign_again(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
+        self._paused.difference_update(moved)
+        self._forget_corrupt(moved)
+        again = [KafkaTopicPartition(*tp, offset) for tp, offset in moved.items()]
+        with asking("placing partitions"):
+            if self._eager:
+                others = self._assigned.difference(moved)
+                again += [KafkaTopicPartition(*tp, kept.get(tp, OFFSET_END)) for tp in others]
+                self._consumer.assign(again)
+                self._consumer.resume(_theirs(self._assigned - self._paused))
+                if self._paused:
+                    self._consumer.pause(_theirs(self._paused))
+            else:
+                self._consumer.incremental_unassign(_theirs(moved))
+                self._consumer.incremental_assign(again)
+                # Only these: librdkafka fetches again what it has delivered since a partition was assigned or paused
+                # if it is told to resume one that is not paused.
+                self._consumer.resume(_theirs(moved))
+
+    def pause(self, tps: Collection[TopicPartition]) -> None:
+        """Fetch no more from these partitions for now; heartbeats go on."""
+        new = (set(tps) & self._assigned) - self._paused
+        if new:
+            self._paused |= new
+            with asking("pausing"):
+                self._consumer.pause(_theirs(new))
+
+    def resume(self, tps: Collection[TopicPartition]) -> None:
+        """Fetch from these partitions again."""
+        again = set(tps) & self._paused
+        if again:
+            self._paused -= again
+            with asking("resuming"):
+                self._consumer.resume(_theirs(again))
+
+    def acknowledge(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Tell Kafka how far the table is, for lag tools only: nobody reads it back, so a failure costs nothing."""
+        ours = [KafkaTopicPartition(*tp, position) for tp, position in positions.items() if tp in self._assigned]
+        if ours:
+            try:
+                self._consumer.commit(offsets=ours, asynchronous=True)
+            except KafkaException as error:
+                librdkafka_logger().debug("offset commit failed: %s", error)
+
+    def close(self) -> None:
+        """Leave the group; without an answer from Kafka within a few seconds just go: the session runs out by itself.
+
+        librdkafka waits for ever for a broker that is gone, so it waits on a thread that may be left behind.
+        """
+        closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_SECONDS)
+        if closing.is_alive():
+            librdkafka_logger().warning("Kafka did not answer: left without leaving the group")
+
+    def _columns(self, messages: list[Message]) -> dict[str, Columns]:
+        topics, topic_codes = extract_topics(messages)
+        by_route: dict[str, list[int]] = {}
+        for code, topic in enumerate(topics):
+            by_route.setdefault(self._route(topic), []).append(code)
+        if len(by_route) == 1:
+            return {next(iter(by_route)): extract(messages, topics, topic_codes, self._extras)}
+        split = {}
+        for route, wanted in by_route.items():
+            rows = np.flatnonzero(np.isin(topic_codes, wanted))
+            split[route] = extract([messages[row] for row in rows.tolist()], topics, topic_codes[rows], self._extras)
+        return split
+
+    def _route(self, topic: str) -> str:
+        route = self._routes.get(topic)
+        if route is None:
+            route = self._routes[topic] = self._route_of(topic)
+        return route
+
+
+def _note(error: KafkaError, polled: Polled) -> None:
+    failure = kafka_failure(error, doing="reading from Kafka")
+    if isinstance(failure, IngestorError):
+        raise failure
+    polled.waits.append(str(failure))
+
+
+def _ours(tps: Iterable[KafkaTopicPartition]) -> list[TopicPartition]:
+    return [TopicPartition(tp.topic, tp.partition) for tp in tps]
+
+
+def _theirs(tps: Iterable[TopicPartition]) -> list[KafkaTopicPartition]:
+    return [KafkaTopicPartition(*tp) for tp in tps]
