@@ -55,14 +55,20 @@ class BackPressure:
 
     def _reason(self, route: Route, *, full: bool) -> str | None:
         """Return why a route is not to be read now, None if nothing speaks against it."""
-        now = self._clock()
-        if route.lane.blocking is None:
-            route.blocked_since = None
-        elif route.blocked_since is None:
-            route.blocked_since = now
+        slow = self._blocked_seconds(route) > _BLOCKED_SECONDS
         # Half open after a good probe it needs something to commit, or stays so.
         if not route.breaker.answering:
             return "breaker open"
-        if route.blocked_since is not None and now - route.blocked_since > _BLOCKED_SECONDS:
+        if slow:
             return "table is slow"
         return "memory is full" if full else None
+
+    def _blocked_seconds(self, route: Route) -> float:
+        """Return for how long now a route's lane could not seal."""
+        if route.lane.blocking is None:
+            route.blocked_since = None
+            return 0.0
+        now = self._clock()
+        if route.blocked_since is None:
+            route.blocked_since = now
+        return now - route.blocked_since
