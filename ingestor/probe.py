@@ -4,9 +4,9 @@ A store may ignore `If-None-Match`: then the later of two commits overwrites the
 gone. So a few writers race for the entries of a scratch table, through the very calls that real commits make. Of those
 only one may be told that it won, and the entry must be that one's.
 
-A store that ignores the condition is caught when the requests of the two overlap, which they did in every round that
-was ever tried (tests/faults/test_probe.py); there are three for good measure. A store that checks the condition and
-then writes, in two steps, passes almost always: nothing but its maker's word speaks for what it does under load.
+A store that ignores the condition is caught whenever both have looked before either writes. They start together, so
+that is nearly every round, but not each: hence three of them. A store that checks the condition and then writes, in two
+steps, passes almost always: nothing but its maker's word speaks for what it does under load.
 """
 
 from __future__ import annotations

@@ -44,17 +44,15 @@ def test_it_is_caught_each_of_ten_times(careless: CarelessStore) -> None:
             probe(careless.url(bucket), careless.storage_options)
 
 
-def test_one_round_catches_it(careless: CarelessStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly always: only if one writer is done before the other begins can't it, and then another round does."""
+def test_one_round_catches_two_that_meet(careless: CarelessStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time: neither entry lands before the other writer has looked."""
     monkeypatch.setattr(probing, "_ROUNDS", 1)
     bucket = careless.make_bucket()
-    refused = 0
-    for _ in range(10):
-        try:
-            probe(careless.url(bucket), careless.storage_options)
-        except RefusedError:
-            refused += 1
-    assert refused >= 7
+    with FaultProxy(careless.port) as proxy:
+        proxy.on("PUT", "_delta_log/.*1.json", Fault(Kind.DELAY, seconds=0.5), times=None)
+        for _ in range(10):
+            with pytest.raises(RefusedError, match="2 of 2 writers were told"):
+                probe(careless.url(bucket), careless.options(proxy.url))
 
 
 def test_a_store_that_knows_no_conditions_is_refused(store: Store, bucket: str, proxy: FaultProxy) -> None:
