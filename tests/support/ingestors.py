@@ -178,6 +178,8 @@ class TableLog:
     def look(self) -> Self:
         """Take in what has been committed since."""
         while (path := self._next()) is not None:
+            version = int(path.stem)
+            self.infos += [{}] * (version - self.version - 1)  # what log clean-up removed unseen
             actions = [json.loads(line) for line in path.read_text().splitlines()]
             self.infos.append(next((action["commitInfo"] for action in actions if "commitInfo" in action), {}))
             for action in actions:
@@ -185,7 +187,7 @@ class TableLog:
                     self.txns[action["txn"]["appId"]] = action["txn"]["version"]
                 if "add" in action:
                     self.rows += json.loads(action["add"]["stats"])["numRecords"]
-            self.version += 1
+            self.version = version
         return self
 
     def _next(self) -> Path | None:
@@ -193,13 +195,8 @@ class TableLog:
         path = self._folder / f"{self.version + 1:020d}.json"
         if path.exists():
             return path
-        left = sorted(path for path in self._folder.glob(f"{'[0-9]' * 20}.json") if int(path.stem) > self.version)
-        if not left:
-            return None
-        gone = int(left[0].stem) - self.version - 1
-        self.infos += [{}] * gone
-        self.version += gone
-        return left[0]
+        entries = self._folder.glob(f"{'[0-9]' * 20}.json")
+        return min((entry for entry in entries if entry > path), default=None)
 
     @property
     def data_files(self) -> set[str]:
