@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 WAITING = StorageLevel.MEMORY_AND_DISK_DESER  # PySpark's plain one compresses what is in memory too
 _ROW = "__row"
+_WORD_SHIFT, _WORD_MASK = 6, 63  # 64 offsets are the bits of one word
 _REGISTRY_IDS_MAX = 1_000  # schemas of one batch; bytes that are no Avro must not become a million questions
 
 
@@ -139,14 +140,15 @@ class Counted:
 
 
 def count(found: DataFrame) -> Counted:
-    """Count outcomes. Distinct offsets are counted in bitmaps, one per 32,768: that needs no shuffle of rows."""
+    """Count outcomes. Distinct offsets are bits of words, one per 64 offsets: no rows are shuffled, none are sorted.
+
+    Spark's own bitmaps are buffers that only a sorting aggregate can hold; a word fits into a hash table.
+    """
     valid, tombstone = F.col(REASON).isNull(), F.coalesce(F.col(REASON) == TOMBSTONE, F.lit(False))
-    pieces = found.groupBy(
-        "stream_topic", "stream_partition", F.bitmap_bucket_number("stream_offset").alias("__bucket")
-    )
-    counted = pieces.agg(
+    word, bit = F.expr(f"stream_offset >> {_WORD_SHIFT}"), F.expr(f"1L << cast(stream_offset & {_WORD_MASK} AS INT)")
+    counted = found.groupBy("stream_topic", "stream_partition", word.alias("__word")).agg(
         F.count("*").alias("rows"),
-        F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position("stream_offset"))).alias("distinct"),
+        F.bit_count(F.bit_or(bit)).alias("distinct"),
         F.count_if(valid).alias("valid"),
         F.count_if(tombstone).alias("tombstones"),
         F.min("stream_offset").alias("first"),

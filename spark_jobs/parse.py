@@ -16,7 +16,7 @@ from spark_jobs.balance import Balance
 from spark_jobs.batch import Job
 from spark_jobs.checkpoint import Checkpoint
 from spark_jobs.places import TableLog, spark_path
-from spark_jobs.session import jvm
+from spark_jobs.session import java_class
 from spark_jobs.tables import Sink
 
 if TYPE_CHECKING:
@@ -112,10 +112,10 @@ def _complete(session: SparkSession, route: Route) -> Plan:
     plan = route.plan
     if plan.schema_avro is not None or "avro" not in plan.formats:
         return plan
-    java = jvm(session)
-    struct = java.org.apache.spark.sql.types.StructType.fromDDL(plan.schema_ddl)
+    struct = java_class(session, "org.apache.spark.sql.types.StructType").fromDDL(plan.schema_ddl)
+    converters = java_class(session, "org.apache.spark.sql.avro.SchemaConverters")
     try:
-        schema = java.org.apache.spark.sql.avro.SchemaConverters.toAvroType(struct, False, "topLevelRecord", "")
+        schema = converters.toAvroType(struct, False, "topLevelRecord", "")
     except Py4JJavaError as error:
         told = failures.explain(error, doing=f"parse.{route.name}.schema").message
         raise ConfigError(told, hint="correct the schema, or leave avro out of formats") from error

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.session import jvm
+from spark_jobs.session import java_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,11 +33,11 @@ class Files:
     """A few calls of Hadoop's file systems."""
 
     def __init__(self, session: SparkSession) -> None:
-        self._jvm = jvm(session)
+        self._path = java_class(session, "org.apache.hadoop.fs.Path")
         self._conf = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - no public way
 
     def _at(self, path: str) -> tuple[Any, Any]:
-        place = self._jvm.org.apache.hadoop.fs.Path(path)
+        place = self._path(path)
         return place.getFileSystem(self._conf), place
 
     def read(self, path: str) -> str | None:
@@ -98,7 +98,7 @@ class TableLog:
 
     def snapshot(self) -> Any:  # noqa: ANN401 - Delta's own object
         """Return Delta's snapshot of the newest version; its version is -1 if there is no table."""
-        log = jvm(self._session).org.apache.spark.sql.delta.DeltaLog
+        log = java_class(self._session, "org.apache.spark.sql.delta.DeltaLog")
         return log.forTableWithSnapshot(self._session._jsparkSession, self._table)._2()  # noqa: SLF001 - no public way
 
     @property

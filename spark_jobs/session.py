@@ -32,6 +32,9 @@ _AVRO_LIMIT_BYTES = 1 << 26  # a length in bytes that are no Avro must not becom
 _JAVA_OPTIONS = " ".join(
     f"-Dorg.apache.avro.limits.{kind}.maxLength={_AVRO_LIMIT_BYTES}" for kind in ("string", "bytes", "collectionItems")
 )
+# G1, Java's own choice, marks the heap again and again beside us, for what waits in a batch is large and lives long.
+_COLLECTOR = "-XX:+UseParallelGC"
+_COLLECTOR_CHOSEN = re.compile(r"-XX:\+Use\w+GC\b")
 # What a result may not depend on, so it is not left to the cluster's defaults.
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -107,13 +110,20 @@ def _own_conf(settings: Mapping[str, str], *, s3: bool) -> SparkConf:
     outside = _outside()
     conf = SparkConf(loadDefaults=False)
     wanted = {**local_defaults(os.cpu_count() or 1), **_EXTENSIONS, **_FASTER, **_QUIET, **jars.log_stores()}
-    wanted["spark.driver.extraJavaOptions"] = wanted["spark.executor.extraJavaOptions"] = _JAVA_OPTIONS
+    wanted["spark.driver.extraJavaOptions"] = f"{_JAVA_OPTIONS} {_collector()}".strip()
+    wanted["spark.executor.extraJavaOptions"] = _JAVA_OPTIONS
     if not any(key in outside or key in settings for key in ("spark.jars", "spark.jars.packages")):
         wanted |= jars.packages(s3=s3)
     for key, value in wanted.items():
         if key not in outside:
             conf.set(key, value)
     return conf
+
+
+def _collector() -> str:
+    """Return the option that chooses the garbage collector, unless the environment does: Java refuses two of them."""
+    told = " ".join(os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"))
+    return "" if _COLLECTOR_CHOSEN.search(told) else _COLLECTOR
 
 
 def _submitted_conf(*, s3: bool) -> SparkConf:
@@ -204,3 +214,8 @@ def _not_started(error: BaseException, log: IO[bytes] | None) -> Exception:
 def jvm(session: SparkSession) -> Any:  # noqa: ANN401 - Java's own objects
     """Return the gateway to Java."""
     return session.sparkContext._jvm  # noqa: SLF001 - no public way
+
+
+def java_class(session: SparkSession, name: str) -> Any:  # noqa: ANN401 - same
+    """Return a class by its whole name: asked for part by part, Java looks into every jar for a class of each part."""
+    return getattr(jvm(session), name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ingestor.errors import RefusedError
 from spark_jobs import jars
 from spark_jobs.places import Files, on_s3, spark_path
-from spark_jobs.session import jvm
+from spark_jobs.session import java_class
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,14 +85,11 @@ def require_safe(session: SparkSession, routes: Sequence[Route]) -> None:
 
 def _require_store(session: SparkSession, path: str, scheme: str, wanted: str) -> None:
     """Ask Delta which log store it would really use, whatever the settings say."""
-    java = jvm(session)
     conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way
-    stores = java.org.apache.spark.sql.delta.storage
+    place = java_class(session, "org.apache.hadoop.fs.Path")(f"{scheme}:///" if scheme == "file" else path)
     try:
-        used: Any = stores.DelegatingLogStore(conf).getDelegate(
-            java.org.apache.hadoop.fs.Path(f"{scheme}:///" if scheme == "file" else path)
-        )
-        name = _class_name(used)
+        stores = java_class(session, "org.apache.spark.sql.delta.storage.DelegatingLogStore")
+        name = _class_name(stores(conf).getDelegate(place))
     except Exception as error:  # noqa: BLE001 - whatever keeps it from being ours, it is not
         name = f"none ({type(error).__name__})"
     if name != wanted:
@@ -110,11 +107,10 @@ def _class_name(store: Any) -> str:  # noqa: ANN401 - Java's own
 
 def _probe(session: SparkSession, path: str) -> None:
     """Place one small entry twice: the second must be refused, else the store ignores the condition."""
-    java = jvm(session)
     conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way
     target = f"{path.rstrip('/')}/{_PROBE}/{uuid.uuid4().hex}/00000000000000000000.json"
-    place = java.org.apache.hadoop.fs.Path(target)
-    store = java.ingestor.S3LogStore(conf)
+    place = java_class(session, "org.apache.hadoop.fs.Path")(target)
+    store = java_class(session, "ingestor.S3LogStore")(conf)
     try:
         store.probe(place, conf)
     except Exception as error:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
+from pyspark.sql.types import StructType
 
 from ingestor.errors import RefusedError
 from spark_jobs import ddl
 from spark_jobs.parsing import COORDINATES, EXTRAS
 from spark_jobs.places import TableLog, spark_path
-from spark_jobs.session import jvm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +66,7 @@ def _create(
 ) -> None:
     if not TableLog(session, table).exists:
         builder = DeltaTable.createIfNotExists(session).location(spark_path(table))
-        for field in fields:
-            builder = builder.addColumn(field.name, field.type)
+        builder = builder.addColumns(StructType.fromDDL(ddl.render(fields)))  # type: ignore[arg-type]  # it returns one
         if partition_by:
             builder = builder.partitionedBy(*partition_by)
         columns = ",".join(ddl.quoted(name) for name in indexed)
@@ -81,7 +80,7 @@ def _verify(session: SparkSession, table: str, fields: Sequence[Field], partitio
     """Refuse a table of other columns: a changed schema is a person's decision, not a batch's."""
     snapshot = TableLog(session, table).snapshot()
     there = _types(str(snapshot.schema().json()))
-    wanted = _types(str(jvm(session).org.apache.spark.sql.types.StructType.fromDDL(ddl.render(fields)).json()))
+    wanted = _types(StructType.fromDDL(ddl.render(fields)).json())
     parts = [f"{name} is missing" for name in wanted if name not in there]
     parts += [f"{name} is {there[name]}, not {kind}" for name, kind in wanted.items() if there.get(name, kind) != kind]
     parts += [f"{name} is not of the schema" for name in there if name not in wanted]
