@@ -10,6 +10,8 @@ assignment; `seek` races with fetches that are under way.
 from __future__ import annotations
 
 import threading
+from itertools import compress
+from operator import not_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,8 +115,10 @@ class KafkaSource:
         with asking("polling Kafka"):
             messages = self._consumer.consume(max_records, timeout)
         polled = Polled()
-        if any(map(Message.error, messages)):
-            messages = self._sort_out(messages, polled)
+        errors = list(map(Message.error, messages))
+        if any(errors):
+            self._take_events(zip(compress(messages, errors), filter(None, errors), strict=True), polled)
+            messages = list(compress(messages, map(not_, errors)))
         if self._corrupt:
             messages = self._stop_at_corrupt(messages, polled)
         while self._errors:
@@ -126,22 +130,18 @@ class KafkaSource:
             polled.columns = self._columns(messages)
         return polled
 
-    def _sort_out(self, messages: list[Message], polled: Polled) -> list[Message]:
-        """Take the events out of the records; every one of them is told or raised."""
-        for message in messages:
-            error = message.error()
-            if error is None:
-                continue
-            tp = TopicPartition(message.topic() or "", message.partition() or 0)
+    def _take_events(self, events: Iterable[tuple[Message, KafkaError]], polled: Polled) -> None:
+        """Take in what is no record; every event is told or raised."""
+        for event, error in events:
+            tp = TopicPartition(event.topic() or "", event.partition() or 0)
             if error.code() == KafkaError._PARTITION_EOF:
-                polled.ends[tp] = message.offset() or 0
+                polled.ends[tp] = event.offset() or 0
             elif error.code() in _POSITION_LOST:
                 polled.lost_positions.add(tp)
             elif error.code() == KafkaError._BAD_MSG:
-                polled.corrupt[tp] = self._corrupt.setdefault(tp, message.offset() or 0)
+                polled.corrupt[tp] = self._corrupt.setdefault(tp, event.offset() or 0)
             else:
                 _note(error, polled)
-        return [message for message in messages if message.error() is None]
 
     def _stop_at_corrupt(self, messages: list[Message], polled: Polled) -> list[Message]:
         """Give nothing of a partition from a corrupt batch on: whoever took it would pass over what is lost.
