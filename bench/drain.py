@@ -32,6 +32,7 @@ _TIMES = {1_000: 1, 100: 5}  # bytes of a payload, and how many times as many: e
 SIZES = tuple(_TIMES)
 PROGRAMS = ("consume", "write", "both", "ingest")
 PARTITIONS = 6
+FLUSH_MIB = 128  # the default
 SECONDS_MAX = 600.0
 EMPTY = "empty"
 
@@ -64,11 +65,12 @@ class Run:
 class Bench:
     """The programs, with all that they need to run."""
 
-    def __init__(self, bootstrap: str, folder: Path, counts: Mapping[int, int]) -> None:
+    def __init__(self, bootstrap: str, folder: Path, counts: Mapping[int, int], *, flush_mib: int = FLUSH_MIB) -> None:
         """Prepare for so many records of each size."""
         self._bootstrap = bootstrap
         self._folder = folder
         self._counts = counts
+        self._flush = {"bytes": flush_mib << 20}
 
     def fill(self) -> None:
         """Make the topics and fill all but the empty one."""
@@ -124,13 +126,13 @@ class Bench:
         return Run(size, repetition, "ingest", self._counts[size], start_up, whole, written, commits)
 
     def _ingested(self, topic: str, records: int) -> tuple[Cost, int, int]:
-        """Ingest a topic with default settings into a new table; check that it holds every record."""
+        """Ingest a topic into a new table; check that it holds every record."""
         table = self._folder / "table"
         name = f"bench-{uuid.uuid4().hex[:12]}"
         config = {
             "app_id": name,
             "kafka": {"bootstrap.servers": self._bootstrap, "group.id": name},
-            "routes": {"records": {"topics": [topic], "table": str(table)}},
+            "routes": {"records": {"topics": [topic], "table": str(table), "flush": self._flush}},
             "http": {"port": 0},
         }
         path = self._folder / "config.yaml"
@@ -221,11 +223,12 @@ def main(arguments: list[str]) -> int:
     sizes = Sizes("drain", "Drain a topic: the ingestor beside the least that reading and writing cost.")
     sizes.add("records", 1_000_000, "records of 1,000 B, and five times as many of 100 B")
     sizes.add("repeat", 5, "repetitions of everything, interleaved")
+    sizes.add("flush_mib", FLUSH_MIB, "flush.bytes of the route, in MiB")
     chosen = sizes.parse(arguments)
     runs: list[Run] = []
     report.say("starting a broker")
     with Cluster() as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
-        bench = Bench(cluster.bootstrap, Path(folder), counts(chosen.records))
+        bench = Bench(cluster.bootstrap, Path(folder), counts(chosen.records), flush_mib=chosen.flush_mib)
         bench.fill()
         for repetition in range(chosen.repeat):
             runs += [bench.run(program, size, repetition) for size in SIZES for program in PROGRAMS]

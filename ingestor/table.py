@@ -203,10 +203,7 @@ class RawTable:
 
     def settle(self, version: int) -> None:
         """Return only when the log entry of a version survives a power cut; it is then acknowledged."""
-        try:
-            self.storage.settle(deltalog.entry_path(version))
-        except FileNotFoundError as error:
-            raise self._replaced(f"log entry {version} is gone") from error
+        self.storage.settle(deltalog.entry_path(version))
         self._landed = version
 
     def checkpoint(self) -> int:

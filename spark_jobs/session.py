@@ -25,7 +25,7 @@ from ingestor.errors import ConfigError, RefusedError
 from spark_jobs import jars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 JAVA_MAJOR_MIN = 17
 _AVRO_LIMIT_BYTES = 1 << 26  # a length in bytes that are no Avro must not become an allocation
@@ -35,6 +35,7 @@ _JAVA_OPTIONS = " ".join(
 # G1, Java's own choice, marks the heap again and again beside us, for what waits in a batch is large and lives long.
 _COLLECTOR = "-XX:+UseParallelGC"
 _COLLECTOR_CHOSEN = re.compile(r"-XX:\+Use\w+GC\b")
+_TOLD_TO_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 # What a result may not depend on, so it is not left to the cluster's defaults.
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -110,8 +111,9 @@ def _own_conf(settings: Mapping[str, str], *, s3: bool) -> SparkConf:
     outside = _outside()
     conf = SparkConf(loadDefaults=False)
     wanted = {**local_defaults(os.cpu_count() or 1), **_EXTENSIONS, **_FASTER, **_QUIET, **jars.log_stores()}
-    wanted["spark.driver.extraJavaOptions"] = f"{_JAVA_OPTIONS} {_collector()}".strip()
-    wanted["spark.executor.extraJavaOptions"] = _JAVA_OPTIONS
+    wanted["spark.driver.extraJavaOptions"] = wanted["spark.executor.extraJavaOptions"] = _JAVA_OPTIONS
+    if not _collector_chosen(outside | settings.keys()):
+        wanted["spark.driver.extraJavaOptions"] += f" {_COLLECTOR}"
     if not any(key in outside or key in settings for key in ("spark.jars", "spark.jars.packages")):
         wanted |= jars.packages(s3=s3)
     for key, value in wanted.items():
@@ -120,10 +122,10 @@ def _own_conf(settings: Mapping[str, str], *, s3: bool) -> SparkConf:
     return conf
 
 
-def _collector() -> str:
-    """Return the option that chooses the garbage collector, unless the environment does: Java refuses two of them."""
-    told = " ".join(os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"))
-    return "" if _COLLECTOR_CHOSEN.search(told) else _COLLECTOR
+def _collector_chosen(keys: Collection[str]) -> bool:
+    """Tell whether somebody else may have chosen the garbage collector: Java does not start with two of them."""
+    told = " ".join(os.environ.get(name, "") for name in _TOLD_TO_JAVA)
+    return "spark.driver.defaultJavaOptions" in keys or _COLLECTOR_CHOSEN.search(told) is not None
 
 
 def _submitted_conf(*, s3: bool) -> SparkConf:

@@ -79,6 +79,8 @@ def test_json_fits_whole_or_not_at_all(spark: SparkSession) -> None:
         b"{}": None,
         b'{"unknown": {"deep": [1]}, "user_id": "u1"}': None,
         b'{"user_id": "u1", "place": {"city": "Bonn", "zip": 53111}}': None,
+        b'{"user_id": "u1", "__corrupt": "x"}': None,  # what Spark calls its own column is a field like any other
+        b'{"__corrupt": {"a": 1}, "place": {"zip": 1}}': None,
         good + b" x": "malformed",
         good + b"{}": "malformed",
         good + b"," + good: "malformed",

@@ -196,7 +196,7 @@ class TableLog:
         if path.exists():
             return path
         entries = self._folder.glob(f"{'[0-9]' * 20}.json")
-        return min((entry for entry in entries if entry > path), default=None)
+        return min((entry for entry in entries if entry >= path), default=None)
 
     @property
     def data_files(self) -> set[str]:
