@@ -105,6 +105,7 @@ def test_our_log_store_gives_way_to_an_acknowledged_append(spark: SparkSession, 
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(400)  # it starts a Spark of its own
 def test_no_acknowledged_append_is_lost_to_slow_compactions(classes: Path, tmp_path: Path) -> None:
     """Each of Spark's commits is held up right before it is placed, long enough for an append to come first."""
     conf = {"spark.delta.logStore.file.impl": "testing.SlowLocalLogStore", "spark.hadoop.testing.delay.ms": "150"}

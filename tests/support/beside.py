@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SECONDS_MAX = 240.0
 _PAUSE_SECONDS = 0.2  # without it Spark, held up, would win none of its tries
+_PAUSE_GROWS_BY = 1.1  # once there are appends enough: how long a try takes depends on the machine
 
 
 def rows(number: int) -> pa.Table:
@@ -39,7 +40,7 @@ def race(
     storage = dict(options or {})
     write_deltalake(table, rows(0), storage_options=storage)
     command = [sys.executable, "-m", "tests.support.slow_commits", table, json.dumps(dict(conf)), *classes]
-    landed, optimized = 1, [0]
+    landed, optimized, pause_seconds = 1, [0], _PAUSE_SECONDS
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -55,7 +56,9 @@ def race(
             while landed < appends or optimized[0] < optimizes:
                 write_deltalake(table, rows(landed), mode="append", storage_options=storage)
                 landed += 1
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(pause_seconds)
+                if landed > appends:
+                    pause_seconds *= _PAUSE_GROWS_BY
                 assert process.poll() is None
             process.stdin.close()
             reader.join(SECONDS_MAX)
