@@ -20,6 +20,7 @@ from py4j.protocol import Py4JJavaError
 from ingestor.errors import RefusedError
 from spark_jobs import jars, stores
 from spark_jobs.session import jvm
+from tests.support.background import Background
 from tests.support.beside import race
 
 if TYPE_CHECKING:
@@ -110,6 +111,34 @@ def test_no_acknowledged_append_is_lost_to_slow_compactions(classes: Path, tmp_p
     """Each of Spark's commits is held up right before it is placed, long enough for an append to come first."""
     conf = {"spark.delta.logStore.file.impl": "testing.SlowLocalLogStore", "spark.hadoop.testing.delay.ms": "150"}
     race(str(tmp_path / "table"), conf, str(classes))
+
+
+class Watched(Background):
+    """Looks at a log's checkpoints as fast as it can, and keeps the names of those that were there in part."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(self._look)
+        self._log = log
+        self.seen: set[str] = set()
+        self.torn: set[str] = set()
+
+    def _look(self) -> None:
+        while not self._ending.is_set():
+            for checkpoint in self._log.glob("0*.checkpoint*.parquet"):
+                self.seen.add(checkpoint.name)
+                if checkpoint.read_bytes()[-4:] != b"PAR1":
+                    self.torn.add(checkpoint.name)
+
+
+def test_a_checkpoint_shows_when_it_is_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """An ingestor that saw a part of one would take the log for damaged, and end."""
+    table = table_with_rows(tmp_path / "table")
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    with Watched(tmp_path / "table/_delta_log") as watched:
+        for number in range(5):
+            spark.range(number, number + 1).write.format("delta").mode("append").save(table)
+    assert len(watched.seen) >= 5
+    assert not watched.torn
 
 
 def test_a_session_with_another_log_store_is_refused(
