@@ -241,14 +241,14 @@ MUTANTS = (
     # --- the pipeline ---
     Mutant(
         "seek instead of assigned offsets",
-        "pipeline.py",
+        "partitions.py",
         "self._source.reposition(starts, kept)",
         "self._source.seek(starts, kept)",
         _PIPELINE,
     ),
     Mutant(
         "an eager assignment forgets the others",
-        "pipeline.py",
+        "partitions.py",
         "self._source.reposition(starts, kept)",
         "self._source.reposition(starts, {})",
         _PIPELINE,
@@ -256,7 +256,7 @@ MUTANTS = (
     Mutant(
         "acknowledging unassigned partitions",
         "pipeline.py",
-        "ours = self._assigned & flushed.staged.last.keys()",
+        "ours = self._partitions.assigned & flushed.staged.last.keys()",
         "ours = flushed.staged.last.keys()",
         _PIPELINE,
     ),
@@ -270,7 +270,7 @@ MUTANTS = (
     Mutant(
         "on_lost lands the draft",
         "pipeline.py",
-        "        self._joined = False\n        self._let_go(tps)\n",
+        "        self._joined = False\n        self._partitions.let_go(tps)\n",
         "        self._joined = False\n        self.on_revoked(tps)\n",
         _PIPELINE,
     ),
@@ -304,21 +304,21 @@ MUTANTS = (
     ),
     Mutant(
         "a lost position throws away what was read",
-        "pipeline.py",
+        "partitions.py",
         "        if route.lane.holds(route.adrift):\n",
         "        if False:\n",
         _PIPELINE,
     ),
     Mutant(
         "fetching from the position after a truncation",
-        "pipeline.py",
+        "partitions.py",
         "starts[tp] = placement.fetch_from",
         "starts[tp] = placement.position",
         _PIPELINE,
     ),
     Mutant(
         "revoked partitions stay in their state",
-        "pipeline.py",
+        "partitions.py",
         "            route.forget(gone)\n",
         "",
         _PIPELINE,
@@ -326,12 +326,16 @@ MUTANTS = (
     Mutant(
         "partitions of a fenced batch not placed again",
         "pipeline.py",
-        "            self._start_again(route, progress.to_place)\n",
+        "            self._partitions.start_again(route, progress.to_place, later=bool(progress.unavailable))\n",
         "",
         _PIPELINE,
     ),
     Mutant(
-        "the end of a partition forgotten", "pipeline.py", "        self._ends.update(polled.ends)\n", "", _PIPELINE
+        "the end of a partition forgotten",
+        "pipeline.py",
+        "        self._partitions.ends.update(polled.ends)\n",
+        "",
+        _PIPELINE,
     ),
     Mutant(
         "the breaker does not pause",

@@ -15,7 +15,7 @@ from unittest import mock
 
 from ingestor import back_pressure
 from ingestor import lane as lane_module
-from ingestor import pipeline as pipeline_module
+from ingestor import partitions as partitions_module
 from ingestor.breaker import Breaker
 from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, Outcome, make_patience
@@ -70,7 +70,7 @@ class World:
         """Let waiting run the workers of whoever waits, instead of taking time."""
         stepped = SteppedFutures(self._work, self.clock)
         with ExitStack() as patched:
-            for module in (back_pressure, lane_module, pipeline_module):
+            for module in (back_pressure, lane_module, partitions_module):
                 patched.enter_context(mock.patch.object(module, "futures", stepped))
             yield self
 
