@@ -30,7 +30,7 @@ _SHORT, _LONG = 100, 3_000
 def measure(chosen: Namespace) -> dict[str, float]:
     """Return every ratio by its name; smaller is better."""
     found = {}
-    with Cluster() as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
+    with Cluster(measured=True) as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
         bench = drain.Bench(cluster.bootstrap, Path(folder), drain.counts(chosen.records))
         bench.fill()
         runs = [

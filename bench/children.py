@@ -2,6 +2,7 @@
 
 produce BOOTSTRAP TOPIC SIZE RECORDS [PARTITIONS]    fills a topic; not measured
 trickle BOOTSTRAP TOPIC SIZE PER_SECOND SECONDS PARTITIONS    sends so many records each second; not measured
+arrive BOOTSTRAP TOPIC RECORDS PARTITIONS    tells how old records are when they come; not measured itself
 consume BOOTSTRAP TOPIC RECORDS         the least that reading costs: poll in big batches, drop the messages
 write FILE SIZE RECORDS                 the least that writing costs: ready columns into one Parquet file
 both FILE SIZE RECORDS BOOTSTRAP TOPIC  these two at once, on two threads: they get in each other's way
@@ -15,6 +16,7 @@ import json
 import random
 import sys
 import time
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
 _QUEUE_BYTES = (256 << 20) // 8  # what the ingestor takes of its default `memory`
+_FLUSH_SECONDS = 60  # the ingestor's default, and what `steady` sets
+_STEADY_FLUSH_SECONDS = 1
 _BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll
 _DISTINCT_ROW_GROUPS = 4
 _SILENCE_SECONDS_MAX = 60.0
@@ -102,6 +106,28 @@ def trickle(bootstrap: str, topic: str, size: int, per_second: int, seconds: int
     sender.close()
 
 
+def arrive(bootstrap: str, topic: str, records: int, partitions: int) -> array[float]:
+    """Return how old each record is, in seconds, when a consumer that does nothing else has it."""
+    options = consumer_options(
+        {"bootstrap.servers": bootstrap, "group.id": "arrive"}, _QUEUE_BYTES, _STEADY_FLUSH_SECONDS
+    )
+    consumer = Consumer(options)
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+    ages = array("d")
+    last = time.monotonic()
+    while len(ages) < records:
+        messages = consumer.consume(_CONSUME_RECORDS, 0.1)
+        now = time.time()
+        came = [now - message.timestamp()[1] / 1000 for message in messages if message.error() is None]
+        if came:
+            last = time.monotonic()
+        elif time.monotonic() - last > _SILENCE_SECONDS_MAX:
+            raise TimeoutError(f"nothing came for {_SILENCE_SECONDS_MAX:.0f} s")
+        ages.extend(came)
+    consumer.close()
+    return ages
+
+
 def _endless(size: int) -> Iterator[bytes]:
     pool, rng = payloads(size), random.Random(1)
     while True:
@@ -110,7 +136,8 @@ def _endless(size: int) -> Iterator[bytes]:
 
 def consume(bootstrap: str, topic: str, records: int) -> float:
     """Read a topic to its end with the ingestor's settings and drop what comes; return the seconds while it came."""
-    options: dict[str, Any] = consumer_options({"bootstrap.servers": bootstrap, "group.id": "bench"}, _QUEUE_BYTES)
+    config = {"bootstrap.servers": bootstrap, "group.id": "bench"}
+    options: dict[str, Any] = consumer_options(config, _QUEUE_BYTES, _FLUSH_SECONDS)
     consumer = Consumer(options)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
     seen, unfinished = 0, set(range(PARTITIONS))
@@ -212,6 +239,9 @@ def main(arguments: list[str]) -> None:
             produce(bootstrap, topic, int(size), int(records), int(partitions))
         case ["trickle", bootstrap, topic, size, per_second, seconds, partitions]:
             trickle(bootstrap, topic, int(size), int(per_second), int(seconds), int(partitions))
+        case ["arrive", bootstrap, topic, records, partitions]:
+            ages = arrive(bootstrap, topic, int(records), int(partitions))
+            print(json.dumps(dict(zip(("p50", "p99", "max"), np.percentile(ages, [50, 99, 100]), strict=True))))
         case ["consume", bootstrap, topic, records]:
             print(json.dumps({"wall_seconds": consume(bootstrap, topic, int(records))}))
         case ["write", file, size, records]:

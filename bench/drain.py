@@ -227,7 +227,7 @@ def main(arguments: list[str]) -> int:
     chosen = sizes.parse(arguments)
     runs: list[Run] = []
     report.say("starting a broker")
-    with Cluster() as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
+    with Cluster(measured=True) as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
         bench = Bench(cluster.bootstrap, Path(folder), counts(chosen.records), flush_mib=chosen.flush_mib)
         bench.fill()
         for repetition in range(chosen.repeat):

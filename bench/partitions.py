@@ -137,7 +137,7 @@ def main(arguments: list[str]) -> int:
     sizes.add("repeat", 3, "repetitions, interleaved")
     chosen: Namespace = sizes.parse(arguments)
     report.say("starting a broker")
-    with Cluster() as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
+    with Cluster(measured=True) as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
         bench = Bench(cluster.bootstrap, Path(folder), chosen.records)
         for partitions in chosen.partitions:
             bench.prepare(partitions)

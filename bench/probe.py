@@ -75,7 +75,11 @@ def main(arguments: Sequence[str] = ()) -> int:
     sizes = Sizes("probe", "The time of answers over HTTP")
     sizes.add("records", 1_000_000, f"records of {RECORD_BYTES:,} B in the backlog")
     options = sizes.parse(list(arguments))
-    with tempfile.TemporaryDirectory() as name, Cluster() as kafka, Deploy(Path(name), kafka.bootstrap) as deploy:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Cluster(measured=True) as kafka,
+        Deploy(Path(name), kafka.bootstrap) as deploy,
+    ):
         found = [_backlog(kafka, deploy, options.records), _silence(kafka, deploy)]
     report.show("Answers over HTTP", _HEADS, [row for answers in found for row in answers.rows])
     report.save("probe", vars(options), millis={answers.during: answers.millis for answers in found})

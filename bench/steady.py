@@ -29,12 +29,14 @@ from tests.support.kafka import Cluster
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 PARTITIONS = 24
 _TOPIC = "steady"
 _READY_SECONDS_MAX = 60.0
 _DRAIN_SECONDS_MAX = 120.0
+_OLDEST_SHOWN = 5
+_WARM_UP_SECONDS = 30
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class Member:
 
 def run(chosen: Namespace, bootstrap: str, folder: Path) -> dict[str, Any]:
     """Let members ingest while a producer sends; return what was measured."""
+    _warm_up(chosen, bootstrap)
     topics.create(bootstrap, _TOPIC, partitions=PARTITIONS)
     config = folder / "config.yaml"
     config.write_text(
@@ -85,7 +88,7 @@ def run(chosen: Namespace, bootstrap: str, folder: Path) -> dict[str, Any]:
     try:
         members += [_start(config, folder / f"member-{number}.log") for number in range(chosen.members)]
         _wait_until_assigned(members)
-        _send_and_sample(chosen, bootstrap, members)
+        arrived = _send_and_sample(chosen, bootstrap, members)
         _wait_until_landed(folder / "table", chosen.per_second * chosen.seconds)
     finally:
         for member in members:
@@ -93,7 +96,22 @@ def run(chosen: Namespace, bootstrap: str, folder: Path) -> dict[str, Any]:
         codes = [member.process.wait(60) for member in members]
     if any(codes):
         raise RuntimeError(f"members ended with {codes}; see {members[0].log.read_text()[-2000:]}")
-    return _measure(chosen, folder / "table", members)
+    return {**_measure(chosen, folder / "table", members), "arrival_seconds": arrived}
+
+
+def _warm_up(chosen: Namespace, bootstrap: str) -> None:
+    """Let the broker's JVM compile what it will need: else records wait for it, not for us."""
+    report.say(f"warming up the broker for {_WARM_UP_SECONDS} s")
+    topics.create(bootstrap, "warm-up", partitions=PARTITIONS)
+    sizes = (chosen.per_second, _WARM_UP_SECONDS, PARTITIONS)
+    children = [
+        _child("trickle", bootstrap, "warm-up", chosen.size, *sizes),
+        _child("arrive", bootstrap, "warm-up", chosen.per_second * _WARM_UP_SECONDS, PARTITIONS),
+    ]
+    for child in children:
+        child.communicate(timeout=_DRAIN_SECONDS_MAX)
+        if child.returncode:
+            raise RuntimeError(f"a program to warm up the broker ended with {child.returncode}")
 
 
 def _start(config: Path, log: Path) -> Member:
@@ -113,10 +131,15 @@ def _wait_until_assigned(members: Sequence[Member]) -> None:
         time.sleep(0.2)
 
 
-def _send_and_sample(chosen: Namespace, bootstrap: str, members: Sequence[Member]) -> None:
-    sizes = [chosen.size, chosen.per_second, chosen.seconds, PARTITIONS]
-    command = [sys.executable, "-m", "bench.children", "trickle", bootstrap, _TOPIC, *map(str, sizes)]
-    producer = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+def _child(program: str, bootstrap: str, topic: str, *sizes: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "bench.children", program, bootstrap, topic, *map(str, sizes)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+
+def _send_and_sample(chosen: Namespace, bootstrap: str, members: Sequence[Member]) -> dict[str, float]:
+    """Let records be sent, look at the members meanwhile; return how old records were when a bare consumer had them."""
+    bare = _child("arrive", bootstrap, _TOPIC, chosen.per_second * chosen.seconds, PARTITIONS)
+    producer = _child("trickle", bootstrap, _TOPIC, chosen.size, chosen.per_second, chosen.seconds, PARTITIONS)
     shown = time.monotonic()
     while producer.poll() is None:
         time.sleep(1)
@@ -125,8 +148,11 @@ def _send_and_sample(chosen: Namespace, bootstrap: str, members: Sequence[Member
         if time.monotonic() - shown > 30:
             shown = time.monotonic()
             report.say(f"{len(members[0].rss_mib)} of {chosen.seconds} s, {members[0].rss_mib[-1]:.0f} MiB")
-    if producer.returncode:
-        raise RuntimeError(f"the producer ended with {producer.returncode}")
+    output, _ = bare.communicate(timeout=_DRAIN_SECONDS_MAX)
+    if producer.returncode or bare.returncode:
+        raise RuntimeError(f"the producer ended with {producer.returncode}, the bare consumer with {bare.returncode}")
+    found: dict[str, float] = json.loads(output)
+    return found
 
 
 def _entries(table: Path) -> list[Path]:
@@ -150,14 +176,40 @@ def _wait_until_landed(table: Path, rows: int) -> None:
         time.sleep(0.2)
 
 
+def _ages(table: Path, entry: Path) -> np.ndarray[Any, Any]:
+    """Return how old the rows of a log entry were when it appeared."""
+    visible_micros = entry.stat().st_mtime_ns // 1000
+    found = [np.empty(0)]
+    for add in _adds(entry):
+        column = pq.read_table(table / add["path"], columns=["message_timestamp"])["message_timestamp"]
+        found.append((visible_micros - pc.cast(column, "int64").to_numpy()) / 1e6)
+    return np.concatenate(found)
+
+
+def _oldest(ages: Mapping[int, np.ndarray[Any, Any]], commits: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Return for the commits with the oldest records where their seconds went.
+
+    The newest record of a commit waits for nothing but encoding, syncing and the commit: where it is much older than
+    these took, records came late or the process stood still.
+    """
+    steps = {commit["version"]: commit for commit in commits}
+    worst = sorted(ages, key=lambda version: -float(ages[version].max()))[:_OLDEST_SHOWN]
+    return [
+        {
+            "version": version,
+            "rows": len(ages[version]),
+            "oldest": float(ages[version].max()),
+            "newest": float(ages[version].min()),
+            "write": steps[version]["write_seconds"],
+            "commit": steps[version]["seconds"],
+        }
+        for version in worst
+    ]
+
+
 def _measure(chosen: Namespace, table: Path, members: Sequence[Member]) -> dict[str, Any]:
-    ages = []
-    for entry in _entries(table):
-        visible_micros = entry.stat().st_mtime_ns // 1000
-        for add in _adds(entry):
-            column = pq.read_table(table / add["path"], columns=["message_timestamp"])["message_timestamp"]
-            ages.append((visible_micros - pc.cast(column, "int64").to_numpy()) / 1e6)
-    age = np.concatenate(ages)
+    ages = {int(entry.stem): found for entry in _entries(table) if (found := _ages(table, entry)).size}
+    age = np.concatenate(list(ages.values()))
     commits = [event for member in members for event in member.events("committed")]
     seconds = np.array([event["seconds"] for event in commits])
     rows = np.array([sum(event["rows"] for event in member.events("committed")) for member in members])
@@ -173,6 +225,7 @@ def _measure(chosen: Namespace, table: Path, members: Sequence[Member]) -> dict[
             "first_quarter": max(max(member.rss_mib[:quarter]) for member in members),
             "last_quarter": max(max(member.rss_mib[-quarter:]) for member in members),
         },
+        "oldest": _oldest(ages, commits),
         "cpu_share_of_a_core": sum(member.cpu_seconds for member in members) / len(members) / chosen.seconds,
     }
 
@@ -188,6 +241,7 @@ def row(chosen: Namespace, found: dict[str, Any]) -> list[str]:
         f"{chosen.members} for {chosen.seconds} s",
         f"{chosen.per_second:,}",
         *(f"{age[name]:.2f}" for name in ("p50", "p99", "max")),
+        f"{found['arrival_seconds']['p99']:.2f}, {found['arrival_seconds']['max']:.2f}",
         f"{found['commits']:,}",
         f"{commit['p99']:.3f}",
         f"{found['conflicts']:,}",
@@ -203,6 +257,7 @@ _HEADS = (
     "age s, p50",
     "p99",
     "most",
+    "on arrival, p99, most",
     "commits",
     "commit s, p99",
     "conflicts",
@@ -222,12 +277,19 @@ def main(arguments: list[str]) -> int:
     sizes.add("flush_seconds", 1, "flush.seconds of the route")
     chosen = sizes.parse(arguments)
     report.say("starting a broker")
-    with Cluster() as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
+    with Cluster(measured=True) as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
         found = run(chosen, cluster.bootstrap, Path(folder))
     report.show(
         f"Steady traffic of {chosen.size} B records, a flush every {chosen.flush_seconds} s",
         _HEADS,
         [row(chosen, found)],
+    )
+    heads = ("version", "rows", "oldest", "newest", "write", "commit")
+    table = [
+        [f"{each[head]:,}" if head in heads[:2] else f"{each[head]:.2f}" for head in heads] for each in found["oldest"]
+    ]
+    report.show(
+        "The commits with the oldest records: ages when they appeared, and what their steps took, in s", heads, table
     )
     path = report.save("steady", vars(chosen), **found)
     report.say(f"details in {path.parent.name}/{path.name}")

@@ -83,6 +83,7 @@ class Assembly:
             route_of=self.router,
             extras={extra for route in settings.routes.values() for extra in route.extra_columns},
             queue_bytes=self._queue_bytes,
+            flush_seconds=min(route.flush.seconds for route in settings.routes.values()),
         )
         self._maintenance = ThreadWorker("maintenance")
 

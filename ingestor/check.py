@@ -40,7 +40,7 @@ def check(settings: Settings, tell: Callable[[str], None]) -> None:
 
     def kafka() -> str:
         # Only a consumer can tell what is wrong with a consumer's options; this one joins no group.
-        KafkaSource(settings.kafka, (), route_of=str, queue_bytes=settings.memory // 4).close()
+        KafkaSource(settings.kafka, (), route_of=str, queue_bytes=settings.memory // 4, flush_seconds=1).close()
         topics.update(Broker(settings.kafka).topics())
         return f"{settings.kafka['bootstrap.servers']} answers, {len(topics)} topics"
 

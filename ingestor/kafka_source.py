@@ -47,6 +47,7 @@ class KafkaSource:
         route_of: Callable[[str], str],
         extras: Collection[str] = (),
         queue_bytes: int,
+        flush_seconds: float,
     ) -> None:
         self._route_of = route_of
         self._extras = frozenset(extras)
@@ -60,7 +61,7 @@ class KafkaSource:
         self._placed_in_poll: dict[TopicPartition, int] = {}
         self._corrupt: dict[TopicPartition, int] = {}  # where a batch failed its checksum, until placed again
         self._routes: dict[str, str] = {}
-        wanted: dict[str, Any] = consumer_options(config, queue_bytes)
+        wanted: dict[str, Any] = consumer_options(config, queue_bytes, flush_seconds)
         wanted["error_cb"] = self._errors.append
         wanted["logger"] = librdkafka_logger()
         try:

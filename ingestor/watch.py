@@ -71,6 +71,7 @@ class Watch:
             bytes=staged.payload_bytes,
             partitions=len(staged.last),
             seconds=round(landed.seconds, 3),
+            write_seconds=round(staged.write_seconds, 3),
             conflicts=landed.conflicts,
             why=flushed.reason.value,
             answer="lost" if landed.outcome is Outcome.LANDED_UNANSWERED else "ok",

@@ -160,7 +160,7 @@ def main(arguments: list[str]) -> int:
     chosen = sizes.parse(arguments)
     report.say("starting a broker")
     runs: list[drain.Run] = []
-    with Cluster() as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
+    with Cluster(measured=True) as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
         peers = Peers(cluster.bootstrap, Path(folder), chosen.records)
         peers.prepare()
         for repetition in range(chosen.repeat):

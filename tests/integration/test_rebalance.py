@@ -143,7 +143,7 @@ class Member:
     """A bare source that reads every partition from its head whenever it gets it."""
 
     def __init__(self, config: dict[str, str], topic: str) -> None:
-        self.source = KafkaSource(config, [topic], route_of=lambda _topic: "route", queue_bytes=MIB)
+        self.source = KafkaSource(config, [topic], route_of=lambda _topic: "route", queue_bytes=MIB, flush_seconds=1)
         self.owned: set[TopicPartition] = set()
         self._counts: dict[int, int] = {}
 

@@ -17,7 +17,7 @@ from typing import Self
 from confluent_kafka.admin import AdminClient
 
 from tests.support import kafka_jars
-from tests.support.kafka_broker import LOG4J, Broker
+from tests.support.kafka_broker import JVM, LOG4J, QUICK_JVM, Broker
 from tests.support.server import Home, free_ports
 
 # Fast where Kafka is patient (rebalances, cleaning, expiry), patient where it is fast (retention),
@@ -55,7 +55,8 @@ class Cluster:
     `config` overrides any broker setting. `listeners` adds listeners beside the plain one, by
     name and protocol (`{"TLS": "SSL"}`); their settings go into `config`
     (`listener.name.tls.ssl.keystore.location`), their address comes from `address("TLS")`. `advertised` names the
-    address under which clients are told to reach a listener, as of a proxy; for one broker.
+    address under which clients are told to reach a listener, as of a proxy; for one broker. `measured` brokers start
+    slowly and then work as fast as anybody's.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class Cluster:
         config: Mapping[str, object] | None = None,
         listeners: Mapping[str, str] | None = None,
         advertised: Mapping[str, str] | None = None,
+        measured: bool = False,
     ) -> None:
+        self._measured = measured
         self._count = brokers
         self._config = dict(config or {})
         self._protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **(listeners or {})}
@@ -158,7 +161,10 @@ class Cluster:
             settings = {**DEFAULTS, **self._settings(node_id, nodes, folder), **self._config}
             lines = (f"{key}={value}\n" for key, value in settings.items())
             (folder / "config").write_text("".join(lines))
-        self.brokers = tuple(Broker(node_id, home / str(node_id), ports, jars) for node_id, ports in nodes.items())
+        self.brokers = tuple(
+            Broker(node_id, home / str(node_id), ports, jars, JVM if self._measured else QUICK_JVM)
+            for node_id, ports in nodes.items()
+        )
 
     def _settings(self, node_id: int, nodes: Mapping[int, Mapping[str, int]], folder: Path) -> dict[str, object]:
         ports = nodes[node_id]

@@ -1,0 +1,91 @@
+"""How often a broker is asked for records: seldom, and without a record coming late for it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from ingestor.consumer_options import consumer_options
+from tests.support import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.support.kafka import Cluster
+
+pytestmark = pytest.mark.integration
+
+FLUSH_SECONDS = 2.0
+WAIT_SECONDS = FLUSH_SECONDS / 10
+RECORDS = 150
+QUEUE_BYTES = 32 << 20
+
+
+def options(config: Mapping[str, str], flush_seconds: float = FLUSH_SECONDS) -> dict[str, str]:
+    return consumer_options(config, QUEUE_BYTES, flush_seconds)
+
+
+def test_records_that_come_one_by_one_are_fetched_together(kafka: Cluster) -> None:
+    """A broker that answered for each would answer for all of them."""
+    topic = topics.create(kafka.bootstrap)
+    fetches: list[int] = []
+
+    def count(statistics: str) -> None:
+        brokers = json.loads(statistics)["brokers"].values()
+        fetches.append(sum(broker["req"].get("Fetch", 0) for broker in brokers))
+
+    config = options({"bootstrap.servers": kafka.bootstrap, "group.id": topic})
+    consumer = Consumer({**config, "statistics.interval.ms": 50, "stats_cb": count})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
+    seen = 0
+    began = time.monotonic()
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    while not any(message.error() for message in consumer.consume(1, 0.1)):  # it says that it is at the end: it fetches
+        assert time.monotonic() - began < 60
+    for number in range(RECORDS):
+        producer.produce(topic, b"%d" % number, partition=0)
+        assert producer.flush(30) == 0
+        seen += sum(message.error() is None for message in consumer.consume(100, 0))
+    while seen < RECORDS:
+        assert time.monotonic() - began < 60
+        seen += sum(message.error() is None for message in consumer.consume(100, 0.1))
+    counted = len(fetches)
+    while len(fetches) == counted:  # a report that was made after the last record
+        consumer.poll(0.1)
+    elapsed = time.monotonic() - began
+    consumer.close()
+
+    assert 0 < fetches[-1] <= elapsed / WAIT_SECONDS + 3
+
+
+@pytest.mark.parametrize(
+    ("flush_seconds", "wait_ms"), [(0.001, "1"), (0.5, "50"), (1, "100"), (5, "500"), (3600, "500")]
+)
+def test_what_a_broker_may_wait_follows_the_flush(flush_seconds: float, wait_ms: str) -> None:
+    """At most a tenth of it, and never longer than by default."""
+    assert options({}, flush_seconds)["fetch.wait.max.ms"] == wait_ms
+
+
+@pytest.mark.parametrize("memory", [1 << 20, 32 << 20, 1 << 30])
+def test_a_broker_never_waits_for_more_than_it_may_send(memory: int) -> None:
+    """Else each answer of a partition with a backlog would come late, and make it longer."""
+    wanted = consumer_options({}, memory, FLUSH_SECONDS)
+    least = int(wanted["fetch.min.bytes"])
+    assert least < int(wanted["max.partition.fetch.bytes"])
+    assert least < int(wanted["fetch.max.bytes"])
+
+
+@pytest.mark.parametrize("limit", ["fetch.max.bytes", "max.partition.fetch.bytes", "fetch.message.max.bytes"])
+def test_who_limits_answers_is_not_made_to_wait(limit: str) -> None:
+    """What may be sent is theirs to say, so it may be less than what we would wait for."""
+    assert "fetch.min.bytes" not in options({limit: "1000"})
+
+
+def test_what_the_user_says_of_waiting_holds() -> None:
+    """As of all options that the guarantee does not need."""
+    wanted = options({"fetch.min.bytes": "1", "fetch.wait.max.ms": "7"})
+    assert (wanted["fetch.min.bytes"], wanted["fetch.wait.max.ms"]) == ("1", "7")
