@@ -61,7 +61,7 @@ class Partitions:
         for name, wanted in by_route.items():
             yield self._routes[name], wanted
 
-    def reached(self, tp: TopicPartition) -> int:
+    def read_to(self, tp: TopicPartition) -> int:
         """Return up to where a partition has been read; -1 if it has no position."""
         route = self.route(tp)
         if route.failure is not None:
@@ -118,7 +118,7 @@ class Partitions:
 
     # --- to reading ---
 
-    def take(self, route: Route, tps: Collection[TopicPartition]) -> None:
+    def add(self, route: Route, tps: Collection[TopicPartition]) -> None:
         """Let partitions that are new wait for their places, and ask for these."""
         route.pending.update(tps)
         if route.placing is None:

@@ -130,7 +130,7 @@ class Pipeline:
                 answering=route.breaker.answering,
                 paused=route.paused,
                 pending=len(route.pending) + len(route.adrift),
-                positions={tp: self._partitions.reached(tp) for tp in route.lane.positions},
+                positions={tp: self._partitions.read_to(tp) for tp in route.lane.positions},
                 in_hand=route.lane.in_hand,
                 draft_bytes=route.lane.draft_bytes,
                 failure=route.failure,
@@ -145,12 +145,12 @@ class Pipeline:
 
     def remaining(self, ends: Mapping[TopicPartition, int]) -> int:
         """Return how many offsets are left up to given positions, over the partitions that are ours."""
-        return sum(max(0, ends.get(tp, 0) - max(0, self._partitions.reached(tp))) for tp in self.assigned)
+        return sum(max(0, ends.get(tp, 0) - max(0, self._partitions.read_to(tp))) for tp in self.assigned)
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Tell whether every partition that is ours has been read up to a given position."""
         ours = self.assigned
-        return bool(ours) and all(self._partitions.reached(tp) >= ends.get(tp, 0) for tp in ours)
+        return bool(ours) and all(self._partitions.read_to(tp) >= ends.get(tp, 0) for tp in ours)
 
     def _take(self, polled: Polled) -> None:
         for tp, offset in polled.corrupt.items():
@@ -211,7 +211,7 @@ class Pipeline:
             self._partitions.assigned.update(tps)
             grouped = [(route, wanted) for route, wanted in grouped if route.failure is None]
             for route, wanted in grouped:
-                self._partitions.take(route, wanted)
+                self._partitions.add(route, wanted)
             deadline = Deadline(self._times.place_seconds, self._clock)
             for route, wanted in grouped:
                 starts |= self._place_now(route, wanted, deadline)
