@@ -440,7 +440,7 @@ MUTANTS = (
     ),
     Mutant(
         "a half-open breaker left alone",
-        "pipeline.py",
+        "partitions.py",
         "return route.breaker.state is BreakerState.HALF_OPEN and not route.lane.landing",
         "return False",
         (_unit("pipeline"),),
