@@ -2,7 +2,7 @@
 
 produce BOOTSTRAP TOPIC SIZE RECORDS [PARTITIONS]    fills a topic; not measured
 trickle BOOTSTRAP TOPIC SIZE PER_SECOND SECONDS PARTITIONS    sends so many records each second; not measured
-arrive BOOTSTRAP TOPIC RECORDS PARTITIONS    tells how old records are when they come; not measured itself
+arrive BOOTSTRAP TOPIC RECORDS PARTITIONS FLUSH_SECONDS    tells how old records are when they come; not measured itself
 consume BOOTSTRAP TOPIC RECORDS         the least that reading costs: poll in big batches, drop the messages
 write FILE SIZE RECORDS                 the least that writing costs: ready columns into one Parquet file
 both FILE SIZE RECORDS BOOTSTRAP TOPIC  these two at once, on two threads: they get in each other's way
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
 _QUEUE_BYTES = (256 << 20) // 8  # what the ingestor takes of its default `memory`
-_FLUSH_SECONDS = 60  # the ingestor's default, and what `steady` sets
-_STEADY_FLUSH_SECONDS = 1
+_FLUSH_SECONDS = 60  # the ingestor's default
 _BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll
 _DISTINCT_ROW_GROUPS = 4
 _SILENCE_SECONDS_MAX = 60.0
@@ -106,12 +105,10 @@ def trickle(bootstrap: str, topic: str, size: int, per_second: int, seconds: int
     sender.close()
 
 
-def arrive(bootstrap: str, topic: str, records: int, partitions: int) -> array[float]:
+def arrive(bootstrap: str, topic: str, records: int, partitions: int, flush_seconds: float) -> array[float]:
     """Return how old each record is, in seconds, when a consumer that does nothing else has it."""
-    options = consumer_options(
-        {"bootstrap.servers": bootstrap, "group.id": "arrive"}, _QUEUE_BYTES, _STEADY_FLUSH_SECONDS
-    )
-    consumer = Consumer(options)
+    config = {"bootstrap.servers": bootstrap, "group.id": "arrive"}
+    consumer = Consumer(consumer_options(config, _QUEUE_BYTES, flush_seconds))
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
     ages = array("d")
     last = time.monotonic()
@@ -239,8 +236,8 @@ def main(arguments: list[str]) -> None:
             produce(bootstrap, topic, int(size), int(records), int(partitions))
         case ["trickle", bootstrap, topic, size, per_second, seconds, partitions]:
             trickle(bootstrap, topic, int(size), int(per_second), int(seconds), int(partitions))
-        case ["arrive", bootstrap, topic, records, partitions]:
-            ages = arrive(bootstrap, topic, int(records), int(partitions))
+        case ["arrive", bootstrap, topic, records, partitions, flush_seconds]:
+            ages = arrive(bootstrap, topic, int(records), int(partitions), float(flush_seconds))
             print(json.dumps(dict(zip(("p50", "p99", "max"), np.percentile(ages, [50, 99, 100]), strict=True))))
         case ["consume", bootstrap, topic, records]:
             print(json.dumps({"wall_seconds": consume(bootstrap, topic, int(records))}))

@@ -106,7 +106,7 @@ def _warm_up(chosen: Namespace, bootstrap: str) -> None:
     sizes = (chosen.per_second, _WARM_UP_SECONDS, PARTITIONS)
     children = [
         _child("trickle", bootstrap, "warm-up", chosen.size, *sizes),
-        _child("arrive", bootstrap, "warm-up", chosen.per_second * _WARM_UP_SECONDS, PARTITIONS),
+        _child("arrive", bootstrap, "warm-up", chosen.per_second * _WARM_UP_SECONDS, PARTITIONS, chosen.flush_seconds),
     ]
     for child in children:
         child.communicate(timeout=_DRAIN_SECONDS_MAX)
@@ -138,7 +138,8 @@ def _child(program: str, bootstrap: str, topic: str, *sizes: int) -> subprocess.
 
 def _send_and_sample(chosen: Namespace, bootstrap: str, members: Sequence[Member]) -> dict[str, float]:
     """Let records be sent, look at the members meanwhile; return how old records were when a bare consumer had them."""
-    bare = _child("arrive", bootstrap, _TOPIC, chosen.per_second * chosen.seconds, PARTITIONS)
+    records = chosen.per_second * chosen.seconds
+    bare = _child("arrive", bootstrap, _TOPIC, records, PARTITIONS, chosen.flush_seconds)
     producer = _child("trickle", bootstrap, _TOPIC, chosen.size, chosen.per_second, chosen.seconds, PARTITIONS)
     shown = time.monotonic()
     while producer.poll() is None:

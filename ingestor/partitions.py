@@ -69,6 +69,10 @@ class Partitions:
         position = route.lane.positions.get(tp)
         return -1 if position is None else max(position, self.ends.get(tp, 0))
 
+    def positions(self, route: Route) -> dict[TopicPartition, int]:
+        """Return up to where each partition of a route has been read that has a position."""
+        return {tp: max(at, self.ends.get(tp, 0)) for tp, at in route.lane.positions.items()}
+
     # --- away from reading ---
 
     def set_adrift(self, route: Route, tp: TopicPartition) -> None:

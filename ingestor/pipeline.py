@@ -130,7 +130,7 @@ class Pipeline:
                 answering=route.breaker.answering,
                 paused=route.paused,
                 pending=len(route.pending) + len(route.adrift),
-                positions={tp: self._partitions.read_to(tp) for tp in route.lane.positions},
+                positions=self._partitions.positions(route),
                 in_hand=route.lane.in_hand,
                 draft_bytes=route.lane.draft_bytes,
                 failure=route.failure,
@@ -145,11 +145,11 @@ class Pipeline:
 
     def remaining(self, ends: Mapping[TopicPartition, int]) -> int:
         """Return how many offsets are left up to given positions, over the partitions that are ours."""
-        return sum(max(0, ends.get(tp, 0) - max(0, self._partitions.read_to(tp))) for tp in self.assigned)
+        return sum(max(0, ends.get(tp, 0) - max(0, self._partitions.read_to(tp))) for tp in self._partitions.assigned)
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Tell whether every partition that is ours has been read up to a given position."""
-        ours = self.assigned
+        ours = self._partitions.assigned
         return bool(ours) and all(self._partitions.read_to(tp) >= ends.get(tp, 0) for tp in ours)
 
     def _take(self, polled: Polled) -> None:
