@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction
 
 from ingestor import deltalog, table_files
 from ingestor.errors import RefusedError
-from ingestor.table_open import believed, open_handle, open_or_create, options_for, storage_of
+from ingestor.table_open import believed, open_or_create, options_for, reopen_handle, storage_of
 from ingestor.table_rules import verify_schema
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ class Table(Protocol):
         """Put one log entry at `version + 1`. Whatever is raised, the entry may be there."""
 
     def slot(self, version: int) -> str | None:
-        """Return who wrote the log entry of a version: its commit id, "" if foreign, None if there is no entry."""
+        """Return who wrote the log entry of a version: its commit id, "" if foreign, None if there is no entry.
+
+        Refuse if there is none because the log that it would go on from is no more: nothing can ever be put there.
+        """
 
     def settle(self, version: int) -> None:
         """Return only when the log entry of a version survives a power cut."""
@@ -199,7 +202,11 @@ class RawTable:
     def slot(self, version: int) -> str | None:
         """Return who wrote the log entry of a version: its commit id, "" if foreign, None if there is no entry."""
         entry = deltalog.read_entry(self.storage, version)
-        return None if entry is None else entry.commit_id or ""
+        if entry is not None:
+            return entry.commit_id or ""
+        if self._fingerprint(self._seen) != self._tip:
+            raise self._replaced(f"log entry {self._seen}, on which the next one was to follow, is not what it was")
+        return None
 
     def settle(self, version: int) -> None:
         """Return only when the log entry of a version survives a power cut; it is then acknowledged."""
@@ -225,7 +232,7 @@ class RawTable:
         return None if text is None else hashlib.blake2b(text, digest_size=16).digest()
 
     def _open(self) -> DeltaTable:
-        return open_handle(self.uri, self._options)
+        return reopen_handle(self.uri, self._options)
 
     def _sized(self, known_sizes: dict[str, int]) -> pafs.FileSystem:
         return pafs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table, self._options, known_sizes))  # noqa: SLF001

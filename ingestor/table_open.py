@@ -12,7 +12,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from ingestor import deltalog
 from ingestor.errors import RefusedError
-from ingestor.failures import classify
+from ingestor.failures import classify, plain
 from ingestor.storage import Storage, local_root, open_storage, with_defaults
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ingestor.records import RawSchema
     from ingestor.storage import Sized
 
-_LOG_GONE = "Invalid table version"
 _LOOK_AGAIN_SECONDS = (0.1, 0.4, 1.0)
 T = TypeVar("T")
 
@@ -78,6 +77,11 @@ def open_existing(uri: str, storage_options: Mapping[str, str]) -> tuple[int, St
     return handle.version(), storage_of(uri, storage_options)
 
 
+def reopen_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:
+    """Open a table that was there before: it is not created anew, and refused once it is surely gone."""
+    return believed(lambda: open_handle(uri, storage_options), gone=_table_gone)
+
+
 def open_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:
     """Open a table with delta-rs; name the newest log entry if it is that which is damaged."""
     try:
@@ -100,18 +104,28 @@ def options_for(uri: str, storage_options: Mapping[str, str]) -> dict[str, str]:
     return dict(storage_options) if local_root(uri) is not None else with_defaults(storage_options)
 
 
-def believed(look: Callable[[], T]) -> T:
+def _log_gone(error: DeltaError) -> bool:
+    """Tell whether a handle no longer finds the version that it stands on."""
+    return "Invalid table version" in str(error)
+
+
+def _table_gone(error: DeltaError) -> bool:
+    """Tell whether there is no table at all."""
+    return isinstance(error, TableNotFoundError)
+
+
+def believed(look: Callable[[], T], *, gone: Callable[[DeltaError], bool] = _log_gone) -> T:
     """Look at the log; that it is gone is only believed if it stays so: one listing may be cut short on its way."""
     pauses = iter(_LOOK_AGAIN_SECONDS)
     while True:
         try:
             return look()
         except DeltaError as error:
-            if _LOG_GONE not in str(error):
+            if not gone(error):
                 raise
             pause_seconds = next(pauses, None)
             if pause_seconds is None:
-                msg = f"the table's log is gone, or the store does not list it as it should ({error})"
+                msg = f"the table's log is gone, or the store does not list it as it should ({plain(str(error))})"
                 hint = "put it back; a store that ignores where a listing is to start (Azurite does) can't hold tables"
                 raise RefusedError(msg, hint=hint) from error
         time.sleep(pause_seconds)

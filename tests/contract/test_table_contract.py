@@ -49,6 +49,9 @@ class Backend(Protocol):
     def replace(self) -> None:
         """Delete the table, and create it again at the same place."""
 
+    def remove(self) -> None:
+        """Delete the table."""
+
 
 class Fake:
     """The tests' own."""
@@ -62,6 +65,9 @@ class Fake:
 
     def replace(self) -> None:
         self.log.replace()
+
+    def remove(self) -> None:
+        self.log.remove()
 
 
 class LocalDisk:
@@ -78,8 +84,11 @@ class LocalDisk:
         return self._open()
 
     def replace(self) -> None:
-        shutil.rmtree(self._root)
+        self.remove()
         self._open()
+
+    def remove(self) -> None:
+        shutil.rmtree(self._root)
 
     def _open(self) -> RawTable:
         return RawTable(str(self._root), RawSchema(), {})
@@ -100,10 +109,13 @@ class InStore:
         return self._open()
 
     def replace(self) -> None:
+        self.remove()
+        self._open()
+
+    def remove(self) -> None:
         client = self._store.client()
         for key in self._store.objects(self._bucket):
             client.delete_object(Bucket=self._bucket, Key=key)
-        self._open()
 
     def _open(self) -> RawTable:
         return RawTable(self._store.url(self._bucket), RawSchema(), self._store.storage_options)
@@ -318,6 +330,30 @@ def test_a_replaced_table_is_refused_also_when_it_has_more_versions(backend: Bac
         new.refresh()
     with pytest.raises(RefusedError):
         table.refresh()
+
+
+def test_an_empty_slot_of_a_replaced_table_is_refused(backend: Backend) -> None:
+    """Whoever waits for that slot to be free or taken would wait for ever."""
+    table = backend.open()
+    put(table, {"app/a/0": 1}, by="one")
+    table.refresh()
+    assert table.slot(2) is None
+    backend.replace()
+    with pytest.raises(RefusedError):
+        table.slot(2)
+
+
+@pytest.mark.parametrize("reopened", [False, True], ids=["followed", "reopened"])
+def test_a_table_that_is_gone_is_refused(backend: Backend, reopened: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """Whatever is asked of it: it would not come back by waiting, and is not made anew."""
+    monkeypatch.setattr("ingestor.table.CHECKPOINT_EVERY", 1 if reopened else 50)
+    table = backend.open()
+    put(table, {"app/a/0": 1}, by="one")
+    table.refresh()
+    backend.remove()
+    for ask in (table.refresh, lambda: table.slot(2), lambda: table.holding([A0])):
+        with pytest.raises(RefusedError):
+            ask()
 
 
 def test_a_log_that_was_cut_off_is_refused(backend: Backend) -> None:

@@ -11,12 +11,14 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ingestor.errors import RefusedError
 from tests.support import topics
 from tests.support.ingestors import eventually
+from tests.support.s3_commits import Writer
 from tests.support.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -189,6 +191,35 @@ def test_ingestion_stops_at_what_only_a_person_can_judge(
     assert re.search(why, ingestor.last_line)
     assert " — " in ingestor.last_line
     judge_what_is_left(deployment, topic, work)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("work", [replace, move_away], ids=["another table", "no table"])
+def test_a_table_that_goes_in_a_commit_stops_the_committer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, work: Callable[[Path], None]
+) -> None:
+    """The slot stays empty for ever, so waiting for it would never end; nothing is written to what came instead."""
+    folder = tmp_path / "table"
+    writer = Writer(str(folder), {})
+    writer.land(writer.stage())
+    attempt = writer.table.attempt
+
+    def attempt_beside(*args: Any) -> None:
+        if when == "before":
+            work(folder)
+            attempt(*args)
+        else:
+            attempt(*args)
+            work(folder)
+            msg = "the answer is lost with the table"
+            raise OSError(msg)
+
+    monkeypatch.setattr(writer.table, "attempt", attempt_beside)
+    staged = writer.stage()
+    with pytest.raises(RefusedError, match="was replaced or its log cut off"):
+        writer.land(staged)
+    entries = sorted((folder / "_delta_log").glob("*.json"))
+    assert len(entries) == (1 if work is replace else 0)
 
 
 def judge_what_is_left(deployment: Deployment, topic: str, work: Callable[[Path], None]) -> None:

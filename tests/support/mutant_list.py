@@ -423,6 +423,20 @@ MUTANTS = (
         "False",
         (_CONTRACT,),
     ),
+    Mutant(
+        "an empty slot waited for in a log that was replaced",
+        "table.py",
+        "        if self._fingerprint(self._seen) != self._tip:\n",
+        "        if False:\n",
+        (_CONTRACT,),
+    ),
+    Mutant(
+        "a table that is gone waited for",
+        "table_open.py",
+        "    return believed(lambda: open_handle(uri, storage_options), gone=_table_gone)\n",
+        "    return open_handle(uri, storage_options)\n",
+        (_CONTRACT,),
+    ),
     Mutant("a changed table not looked at", "table.py", "        if changed:\n", "        if False:\n", (_CONTRACT,)),
     Mutant(
         "origins of old commits win",

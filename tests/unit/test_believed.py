@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from ingestor import table_open
 from ingestor.errors import RefusedError
@@ -48,3 +48,13 @@ def test_nothing_else_is_looked_at_again() -> None:
     """Whoever asked decides about it."""
     with pytest.raises(DeltaError, match="reset by peer"):
         believed(looking("reset by peer", "7"))
+
+
+def test_a_table_that_is_not_there_is_no_log_that_is_gone() -> None:
+    """It may have to be created."""
+    with pytest.raises(TableNotFoundError):
+        believed(_no_table)
+
+
+def _no_table() -> None:
+    raise TableNotFoundError("none")

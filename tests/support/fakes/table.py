@@ -99,8 +99,13 @@ class FakeLog:
 
     def replace(self) -> None:
         """Delete the table, and create it again at the same place."""
-        self.table_id += "'"
+        self.remove()
         self.entries = [FakeEntry(0, "")]
+
+    def remove(self) -> None:
+        """Delete the table."""
+        self.table_id += "'"
+        self.entries = []
 
 
 def _quiet(_step: str) -> None:
@@ -155,12 +160,15 @@ class FakeTable:
     def refresh(self) -> None:
         """Look at the newest version."""
         with _Step(self, "refresh"):
-            if self.log.table_id != self._table_id or self.log.version < self._version:
-                msg = "table was replaced"
-                raise RefusedError(msg, hint="find out who did it")
+            self._refuse_another_table()
             for entry in self.log.entries[self._version + 1 :]:
                 self._refuse_rewind(entry)
             self._version = self.log.version
+
+    def _refuse_another_table(self) -> None:
+        if self.log.table_id != self._table_id or self.log.version < self._version:
+            msg = "table was replaced"
+            raise RefusedError(msg, hint="find out who did it")
 
     def _refuse_rewind(self, entry: FakeEntry) -> None:
         if entry.info.get("operation_kind") != "set":
@@ -186,7 +194,10 @@ class FakeTable:
     def slot(self, version: int) -> str | None:
         """Return who wrote the entry of a version."""
         with _Step(self, "slot"):
-            return self.log.entries[version].commit_id if version < len(self.log.entries) else None
+            if version < len(self.log.entries):
+                return self.log.entries[version].commit_id
+            self._refuse_another_table()
+            return None
 
     def settle(self, version: int) -> None:
         """Find the entry there: memory is durable enough."""
@@ -196,6 +207,7 @@ class FakeTable:
     def holding(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return those of the partitions that have rows."""
         with _Step(self, "holding"):
+            self._refuse_another_table()
             found: set[TopicPartition] = set()
             for entry in self.log.entries:
                 for file in entry.files:
