@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from ingestor import settings as settings_module
 from ingestor.audit_routes import audit_routes
-from ingestor.demo_spark import show_spark
+from ingestor.demo_spark import SparkHalf
 from ingestor.errors import DataLossError, IngestorError
 from ingestor.table_open import open_existing
 
@@ -67,6 +67,13 @@ def _demo(folder: Path, tell: Callable[[str], None]) -> None:
     tell(f"Kafka (librdkafka's mock cluster) listens on {bootstrap}")
     config = folder / "demo.yaml"
     config.write_text(_CONFIG.format(bootstrap=bootstrap, topic=_TOPIC))
+    with SparkHalf(config, tell) as spark_half:
+        rows = _show_ingestor(config, producer, tell)
+        spark_half.show(rows)
+
+
+def _show_ingestor(config: Path, producer: Producer, tell: Callable[[str], None]) -> int:
+    """Produce, ingest, kill, restart and audit; return how many rows have landed."""
     produced = _produce(producer)
     tell(f"produced {sum(produced.values()):,} records to {len(produced)} partitions of {_TOPIC}")
     loaded = settings_module.load(config)
@@ -89,7 +96,7 @@ def _demo(folder: Path, tell: Callable[[str], None]) -> None:
         raise DataLossError(
             f"the table holds {report.rows:,} rows, {wanted:,} were produced", hint="report this, please"
         )
-    show_spark(config, wanted, tell)
+    return wanted
 
 
 def _bootstrap(producer: Producer) -> str:

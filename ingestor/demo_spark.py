@@ -1,10 +1,11 @@
-"""The demo's second half: the Spark jobs on what the first half has landed, as processes of their own.
+"""The demo's second half: the Spark jobs on what the first half has landed (spark_jobs/demo.py).
 
 Where Spark can't run it says why, and what is missed: the ingestor itself needs neither Java nor Spark.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -12,8 +13,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
 from ingestor.errors import IngestorError
 
@@ -25,24 +27,70 @@ _SECONDS_MAX = 900.0  # the first time jars are fetched
 _SKIPPED = "skipped: parse into silver and quarantine, compaction"
 
 
-def show_spark(config: Path, rows: int, tell: Callable[[str], None]) -> None:
-    """Parse and compact, and show what came of it; or tell why not."""
-    missing = _missing()
-    if missing is not None:
-        tell(f"{_SKIPPED} ({missing})")
-        return
-    tell("parsing on Spark (the first time its jars are fetched, which takes a minute) ...")
-    balance = _job("parse", config)[-1]
-    if balance["raw"] != rows:
-        raise IngestorError(f"Spark parsed {balance['raw']:,} rows of {rows:,}", hint="report this, please")
-    names = ("raw", "silver", "quarantine", "duplicates", "tombstones")
-    _table(tell, names, [[f"{balance[name]:,}" for name in names]])
-    tell("compacting raw and silver ...")
-    tables = [
-        [Path(done["table"]).name, *(f"{done[name]:,}" for name in ("files_before", "files_after"))]
-        for done in _job("compact", config)
-    ]
-    _table(tell, ("table", "files before", "after"), tables)
+class SparkHalf:
+    """The Spark jobs in a process of their own. It starts at once: Java needs its time, and the first half waits a lot.
+
+    A context manager: what still runs in the end is ended.
+    """
+
+    def __init__(self, config: Path, tell: Callable[[str], None]) -> None:
+        """Start Spark, if it can run here."""
+        self._tell = tell
+        self._missing = _missing()
+        self.process: subprocess.Popen[str] | None = None
+        if self._missing is None:
+            tell("starting Spark beside it, for later (the first time its jars are fetched, which takes a minute)")
+            command = [sys.executable, "-m", "spark_jobs.demo", str(config)]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ourselves
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what still runs; its JVM ends with it."""
+        if self.process is not None:
+            self.process.terminate()
+            with self.process:  # closes the pipes and waits
+                pass
+
+    def show(self, rows: int) -> None:
+        """Parse and compact, and show what came of it; or tell why not."""
+        if self.process is None:
+            self._tell(f"{_SKIPPED} ({self._missing})")
+            return
+        too_long = threading.Timer(_SECONDS_MAX, self.process.kill)
+        too_long.start()
+        try:
+            self._show(self.process, rows)
+        finally:
+            too_long.cancel()
+
+    def _show(self, process: subprocess.Popen[str], rows: int) -> None:
+        self._tell("parsing on Spark ...")
+        with contextlib.suppress(BrokenPipeError):  # it ended before: its exit code is looked at below
+            print("all has landed", file=process.stdin, flush=True)
+        results = (json.loads(line) for line in process.stdout or ())
+        balance = next(results, None)
+        if balance is not None:
+            if balance["raw"] != rows:
+                raise IngestorError(f"Spark parsed {balance['raw']:,} rows of {rows:,}", hint="report this, please")
+            names = ("raw", "silver", "quarantine", "duplicates", "tombstones")
+            self._table(names, [[f"{balance[name]:,}" for name in names]])
+            self._tell("compacting raw and silver ...")
+        tables = [
+            [Path(done["table"]).name, f"{done['files_before']:,}", f"{done['files_after']:,}"] for done in results
+        ]
+        if process.wait() != 0:
+            hint = "its last line above tells why"
+            raise IngestorError(f"the Spark jobs ended with exit code {process.returncode}", hint=hint)
+        self._table(("table", "files before", "after"), tables)
+
+    def _table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Tell a small table, its columns aligned to the right."""
+        widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+        for row in [heads, *rows]:
+            self._tell("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
 def _missing() -> str | None:
@@ -61,20 +109,3 @@ def _missing() -> str | None:
     if not list(Path(jobs.origin).parent.glob("jars/*.jar")):
         return "their log stores are not built: that needs a JDK with javac"
     return None
-
-
-def _job(name: str, config: Path) -> list[dict[str, Any]]:
-    """Run a job; return the lines that it printed, each an object."""
-    command = [sys.executable, "-m", "spark_jobs", name, str(config)]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=_SECONDS_MAX)  # noqa: S603 - ourselves
-    if ended.returncode != 0:
-        hint = "its last line above tells why"
-        raise IngestorError(f"spark_jobs {name} ended with exit code {ended.returncode}", hint=hint)
-    return [json.loads(line) for line in ended.stdout.splitlines()]
-
-
-def _table(tell: Callable[[str], None], heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Tell a small table, its columns aligned to the right."""
-    widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
-    for row in [heads, *rows]:
-        tell("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))

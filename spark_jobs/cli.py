@@ -45,7 +45,7 @@ Every = Annotated[str | None, typer.Option("--every", metavar="10m", help="Again
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 
 
-class _Run:
+class Run:
     """One command: its configuration, checked before Spark starts, and its session."""
 
     def __init__(self, config: Path, route: str | None, conf: list[str] | None) -> None:
@@ -121,7 +121,7 @@ def parse(config: Config, route: OnlyRoute = None, every: Every = None, conf: Co
     pause = _pause(every)
     stop = Stop("spark_jobs: stopped at once; the next run takes up what this one left")
     stop.listen()
-    with _Run(config, route, conf).session() as (spark, routes):
+    with Run(config, route, conf).session() as (spark, routes):
         stop.listen()  # again: Spark has taken SIGINT for itself
         while True:
             total = Balance()
@@ -145,7 +145,7 @@ def reparse(config: Config, route: OnlyRoute = None, conf: Conf = None) -> None:
     from spark_jobs.balance import Balance
     from spark_jobs.reparse import reparse as run
 
-    with _Run(config, route, conf).session() as (spark, routes):
+    with Run(config, route, conf).session() as (spark, routes):
         total = Balance()
         for each in routes:
             found = run(spark, each)
@@ -171,7 +171,7 @@ def compact(
     from spark_jobs.compact import compact as run
 
     target_bytes = _bytes(target_size)
-    prepared = _Run(config, route, conf)
+    prepared = Run(config, route, conf)
     columns = [name.strip() for name in (zorder or "").split(",") if name.strip()]
     prepared.require_columns("--zorder", columns)
     with prepared.session() as (spark, routes):
@@ -196,7 +196,7 @@ def vacuum(
     """
     from spark_jobs.vacuum import vacuum as run
 
-    with _Run(config, route, conf).session() as (spark, routes):
+    with Run(config, route, conf).session() as (spark, routes):
         for each in routes:
             for removal in run(spark, each, hours=hours, delete=delete):
                 for path in () if delete else removal.files:
@@ -220,7 +220,7 @@ def reset(
     from spark_jobs.reset import question
     from spark_jobs.reset import reset as run
 
-    prepared = _Run(config, route, conf)
+    prepared = Run(config, route, conf)
     wanted = [route_of(prepared.settings, name, plan) for name, plan in prepared.plans.items()]
     for each in wanted:
         if not (yes or command_line.confirm(question(each, empty=empty))):

@@ -450,26 +450,6 @@ def test_a_record_of_a_topic_without_a_route_is_not_looked_for(shown: Shop) -> N
     assert_last_line(ingestor("locate", shown.config, "elsewhere", 0, 0), 2, "no route takes topic elsewhere", "events")
 
 
-# --- demo -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.faults
-def test_the_demo_needs_nothing_and_leaves_nothing(tmp_path: Path) -> None:
-    """It gets by without Java and without PATH, ends with the audit's verdict, and cleans up behind itself."""
-    empty, temporary = tmp_path / "empty", tmp_path / "temporary"
-    empty.mkdir()
-    temporary.mkdir()
-    environ = {"PATH": str(empty), "JAVA_HOME": str(empty), "TMPDIR": str(temporary)}
-
-    ended = ingestor("demo", environ=environ, seconds_max=90)
-
-    assert ended.code == 0, ended.stderr
-    assert ended.stdout.count("killed the ingestor hard (SIGKILL)") == 2
-    assert "audit: OK — 100,000 rows, 4 partitions" in ended.stdout
-    assert "Traceback" not in ended.stderr
-    assert list(temporary.iterdir()) == []
-
-
 # --- what goes where --------------------------------------------------------------------------------------------------
 
 

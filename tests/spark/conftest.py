@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_jobs import session
+from tests.support.quick_java import QUICK_JAVA
 from tests.support.silver import Lake
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def _collect_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session as the jobs build it; many small jobs want the quick compiler, with as much room as the other has."""
+    """A session as the jobs build it; its many jobs are small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m")
+        patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
         started = session.start({"spark.sql.streaming.metricsEnabled": "false"}, s3=False)
     try:
         yield started

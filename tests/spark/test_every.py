@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.quick_java import quick_java
 from tests.support.silver import balance, event
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ def test_it_parses_again_and_again_and_ends_cleanly_at_a_signal(lake: Lake, numb
     """A balance per run; the signal ends it with exit code 0, and quietly."""
     lake.land(event("u1"))
     command = [sys.executable, "-m", "spark_jobs", "parse", str(lake.config()), "--every", "1s"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=quick_java()
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.support.beside import race
 from tests.support.faultproxy import Fault, FaultProxy, Kind
+from tests.support.quick_java import quick_java
 from tests.support.silver import Lake, balance, event
 from tests.support.store_fixtures import any_store, careless, moto, versity  # noqa: F401 - fixtures
 
@@ -38,7 +39,7 @@ def config_on(store: Store, lake: Lake) -> Path:
 
 def parse(config: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "spark_jobs", "parse", str(config)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=400, env=quick_java())
 
 
 def test_a_table_on_s3_is_parsed(any_store: Store, lake: Lake) -> None:  # noqa: F811 - the fixture

@@ -17,6 +17,7 @@ import pyspark
 import pytest
 
 import spark_jobs
+from tests.support.quick_java import quick_java
 from tests.support.server import free_ports
 from tests.support.silver import balance, event
 
@@ -88,7 +89,7 @@ class Standalone:
 
 def environ() -> dict[str, str]:
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return {**os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", **python}
+    return {**quick_java(), "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", **python}
 
 
 @pytest.fixture

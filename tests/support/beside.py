@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from tests.support.quick_java import quick_java
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -41,7 +43,9 @@ def race(
     write_deltalake(table, rows(0), storage_options=storage)
     command = [sys.executable, "-m", "tests.support.slow_commits", table, json.dumps(dict(conf)), *classes]
     landed, optimized, pause_seconds = 1, [0], _PAUSE_SECONDS
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=quick_java()
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
