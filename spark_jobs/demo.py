@@ -1,35 +1,53 @@
-"""The second half of `ingestor demo`: parse, then compact, in one session.
+"""The second half of `ingestor demo`, in one session: parse what lands while it lands, then the rest, then compact.
 
-Java takes most of its time to start. So the session starts while the first half is shown, and waits for a line on
-standard input: then the first half has landed all there is. Results are lines of JSON, as those of the jobs.
+Java takes most of its time to start and to get going; the first half leaves it that time, for it waits a lot. A line on
+standard input tells that all has landed. Results are lines of JSON, as those of the jobs: the balance of all runs
+together, then a line per table.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 from dataclasses import asdict
 
 import typer
 
 from ingestor import command_line
+from spark_jobs.balance import Balance
 from spark_jobs.cli import Config, Run
 from spark_jobs.compact import compact
 from spark_jobs.parse import parse
+from spark_jobs.places import TableLog
 
 _TARGET_BYTES = 256 << 20
+_PAUSE_SECONDS = 1.0
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def demo(config: Config) -> None:
-    """Parse and compact what is there once a line comes on standard input."""
+    """Parse until a line comes on standard input, and once more; then compact."""
+    told: list[str] = []
+    landed = threading.Event()
+
+    def listen() -> None:
+        told.append(sys.stdin.readline())
+        landed.set()
+
+    threading.Thread(target=listen, daemon=True).start()
     with Run(config, None, None).session() as (spark, routes):
-        if not sys.stdin.readline():
-            return  # whoever wanted to see it is gone
         for route in routes:
-            typer.echo(parse(spark, route).to_json())
+            total, all_there = Balance(), False
+            while not all_there:
+                all_there = landed.wait(_PAUSE_SECONDS)
+                if told == [""]:
+                    return  # whoever wanted to see it is gone
+                if all_there or TableLog(spark, route.raw).exists:
+                    total += parse(spark, route)
+            typer.echo(total.to_json())
             for table in (route.raw, route.settings.table):
                 summary = compact(spark, table, zorder=[], target_bytes=_TARGET_BYTES)
                 if summary is not None:

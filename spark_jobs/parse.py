@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from ingestor import logs
 from ingestor.errors import ConfigError
-from spark_jobs import ddl, failures, tables
+from spark_jobs import failures, tables
 from spark_jobs.balance import Balance
 from spark_jobs.batch import Job
 from spark_jobs.checkpoint import Checkpoint
@@ -124,7 +125,8 @@ def _complete(session: SparkSession, route: Route) -> Plan:
 
 def _check_rules(session: SparkSession, route: Route, plan: Plan) -> None:
     """Let Spark read each rule, against no rows."""
-    empty = session.createDataFrame([], ddl.render(plan.silver))
+    nothing = (F.lit(None).cast(field.type).alias(field.name) for field in plan.silver)
+    empty = session.range(0).select(*nothing)
     for name, sql in plan.rules:
         key = f"parse.{route.name}.rules.{name}"
         try:

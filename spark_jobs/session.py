@@ -62,6 +62,7 @@ _EXTENSIONS = {
 _FASTER = {
     "spark.sql.codegen.hugeMethodLimit": "8000",  # beyond it the JVM interprets a stage; in pieces it compiles them
     "spark.sql.codegen.cache.maxEntries": "500",  # a batch's are more than the 100 that Spark keeps for the next one
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # asks Java three times more for each part of a column
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # batches wait for seconds, not for hours
 }
 _QUIET = {

@@ -8,7 +8,6 @@ import pytest
 
 from ingestor.demo_spark import SparkHalf
 from tests.support.command import ingestor
-from tests.support.quick_java import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +36,7 @@ def test_the_demo_needs_nothing_and_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_the_demo_goes_on_with_spark_where_it_can(tmp_path: Path) -> None:
     """What was parsed, quarantined and compacted stands in two small tables; nothing of it stays."""
-    ended = ingestor("demo", environ={"JAVA_TOOL_OPTIONS": QUICK_JAVA, "TMPDIR": str(tmp_path)}, seconds_max=240)
+    ended = ingestor("demo", environ={"TMPDIR": str(tmp_path)}, seconds_max=240)
 
     assert ended.code == 0, ended.stderr
     words = [line.split() for line in ended.stdout.splitlines()]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ingestor.demo_spark import QUICK_JAVA
 from spark_jobs import session
-from tests.support.quick_java import QUICK_JAVA
 from tests.support.silver import Lake
 
 if TYPE_CHECKING:
