@@ -72,8 +72,9 @@ class SparkHalf:
 
     def _show(self, process: subprocess.Popen[str], rows: int) -> None:
         self._tell("parsing the rest on Spark ...")
+        assert process.stdin is not None  # noqa: S101 - a pipe
         with contextlib.suppress(BrokenPipeError):  # it ended before: its exit code is looked at below
-            print("all has landed", file=process.stdin, flush=True)
+            os.write(process.stdin.fileno(), b"all has landed\n")  # past the buffer, whose rest would be written again
         results = (json.loads(line) for line in process.stdout or ())
         balance = next(results, None)
         if balance is not None:

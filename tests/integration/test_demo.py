@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingestor.demo_spark import SparkHalf
+from ingestor.errors import IngestorError
 from tests.support.command import ingestor
 
 if TYPE_CHECKING:
@@ -56,3 +57,14 @@ def test_a_demo_that_ends_early_leaves_no_spark_behind(tmp_path: Path) -> None:
     assert half.process.poll() is not None
     assert len(told) == 1
     assert told[0].startswith("starting Spark")
+
+
+def test_a_spark_that_ended_before_it_was_needed_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its exit code, and its last line stands above."""
+    with SparkHalf(tmp_path / "nowhere.yaml", lambda _line: None) as half:
+        assert half.process is not None
+        half.process.wait(60)
+        with pytest.raises(IngestorError, match="ended with exit code 2") as raised:
+            half.show(1)
+    assert "its last line above" in str(raised.value)
+    assert "nowhere.yaml" in capfd.readouterr().err
