@@ -90,7 +90,7 @@ class Run:
             raise explain(error, doing="Spark") from error
         finally:
             with contextlib.suppress(Exception):
-                spark.stop()
+                session.stop(spark)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -7,13 +7,13 @@ PYSPARK_SUBMIT_ARGS, spark-submit's options, `--conf`) wins over what is set her
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 JAVA_MAJOR_MIN = 17
+_JVM_ENDS_SECONDS_MAX = 30.0
 _AVRO_LIMIT_BYTES = 1 << 26  # a length in bytes that are no Avro must not become an allocation
 _JAVA_OPTIONS = " ".join(
     f"-Dorg.apache.avro.limits.{kind}.maxLength={_AVRO_LIMIT_BYTES}" for kind in ("string", "bytes", "collectionItems")
@@ -175,7 +176,7 @@ def _require_java() -> None:
         raise ConfigError(f"{java} is Java {found}", hint=f"Spark needs Java {JAVA_MAJOR_MIN} or newer; set JAVA_HOME")
 
 
-@contextmanager
+@contextlib.contextmanager
 def _jvm_log(*, quiet: bool) -> Iterator[IO[bytes] | None]:
     """Send what the JVM writes to stderr into a file that nobody sees, unless it is what tells why Spark did not start.
 
@@ -212,6 +213,22 @@ def _not_started(error: BaseException, log: IO[bytes] | None) -> Exception:
         if isinstance(error, RefusedError | ConfigError)
         else RefusedError(f"Spark did not start: {first}{told}", hint=hint)
     )
+
+
+def stop(session: SparkSession) -> None:
+    """Stop Spark, and wait for the JVM if it is ours: it removes its temporary folders as it ends."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - no public way
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)  # None under spark-submit
+    try:
+        session.stop()
+        if process is not None:
+            gateway.shutdown()
+    finally:
+        if process is not None and process.stdin is not None:
+            process.stdin.close()  # which is what the JVM ends at
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_JVM_ENDS_SECONDS_MAX)
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - another session starts another JVM
 
 
 def jvm(session: SparkSession) -> Any:  # noqa: ANN401 - Java's own objects

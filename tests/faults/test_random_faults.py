@@ -58,7 +58,7 @@ def seed() -> int:
     return chosen
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_random_faults_of_every_third_request_lose_and_double_nothing(
     kafka: Cluster, deploy: Deploy, any_store: Store, seed: int
 ) -> None:
@@ -114,5 +114,5 @@ def kill_until(deployment: Deployment, commits: int, rng: random.Random) -> int:
         landed = [info for info in deployment.log().infos if info.get("operation_kind") == "flush"]
         return len(landed) >= commits
 
-    deployment.wait_for(done, seconds_max=300)
+    deployment.wait_for(done, seconds_max=600)
     return kills

@@ -36,7 +36,7 @@ KDI_RECORDS = 100  # that kafka-delta-ingest had landed of partition 0
 # Commands that no test can run as they stand, and what proves them.
 ELSEWHERE = {
     "make setup": (".ci/run", "make test"),
-    "make demo": ("tests/integration/test_cli_commands.py", "test_the_demo_needs_nothing_and_leaves_nothing"),
+    "make demo": ("tests/integration/test_demo.py", "test_the_demo_needs_nothing_and_leaves_nothing"),
     "make test": (".ci/run", "make test"),
     "docker compose -f docker/compose.yaml up --build --detach": (
         "tests/operation/test_deployment_files.py",

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import psutil
 import yaml
 
 from tests.support.child import ENDS_WITH_PARENT
@@ -109,16 +110,24 @@ class Command:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it did not end within {seconds_max:g} s:\n{self.stderr}") from None
         seconds = time.monotonic() - self._started
-        assert not self._kill_session(), f"it left a process behind:\n{self.stderr}"
+        left = self._left()
+        self._kill_session()
+        assert not left, f"it left processes behind: {left}\n{self.stderr}"
         return Ended(self._process.returncode, _text(self._out.fileno()), self.stderr, seconds)
 
-    def _kill_session(self) -> bool:
-        """Kill whatever is left; tell whether there was anything."""
-        try:
+    def _left(self) -> list[str]:
+        """Return what still runs of it. A zombie does not: it waits for init to see it, which takes its time."""
+        left = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                if os.getpgid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    left.append(f"{process.pid} {process.name()} {process.status()}")
+        return left
+
+    def _kill_session(self) -> None:
+        """Kill whatever is left."""
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        return True
 
     def __enter__(self) -> Self:
         return self
