@@ -138,8 +138,15 @@ def restore(table: Path) -> None:
 
 def replace(table: Path) -> None:
     """Another table at the same place, with the same schema; its maker does not wait for the ingestor."""
-    schema = "schema = table.schema()\n"
-    other(table, f"{schema}import shutil; shutil.rmtree(sys.argv[1])\nDeltaTable.create(sys.argv[1], schema)")
+    # Again and again, for an ingestor may put a file into a folder that is just being emptied.
+    program = """\
+import os, shutil
+schema = table.schema()
+while os.path.exists(sys.argv[1]):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+DeltaTable.create(sys.argv[1], schema)
+"""
+    other(table, program)
 
 
 def move_away(table: Path) -> None:
