@@ -202,11 +202,10 @@ class RawTable:
     def slot(self, version: int) -> str | None:
         """Return who wrote the log entry of a version: its commit id, "" if foreign, None if there is no entry."""
         entry = deltalog.read_entry(self.storage, version)
-        if entry is not None:
-            return entry.commit_id or ""
-        if self._fingerprint(self._seen) != self._tip:
-            raise self._replaced(f"log entry {self._seen}, on which the next one was to follow, is not what it was")
-        return None
+        if entry is None:
+            self._refuse_another_past(self._seen)
+            return None
+        return entry.commit_id or ""
 
     def settle(self, version: int) -> None:
         """Return only when the log entry of a version survives a power cut; it is then acknowledged."""

@@ -426,8 +426,8 @@ MUTANTS = (
     Mutant(
         "an empty slot waited for in a log that was replaced",
         "table.py",
-        "        if self._fingerprint(self._seen) != self._tip:\n",
-        "        if False:\n",
+        "            self._refuse_another_past(self._seen)\n",
+        "",
         (_CONTRACT,),
     ),
     Mutant(
