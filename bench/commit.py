@@ -1,4 +1,7 @@
-"""What one commit costs as the log grows: refresh, compare, put, sync, through the real committer on a local disk."""
+"""What one commit costs as the log grows: refresh, compare, put, sync, through the real committer.
+
+On a local disk, and in an S3 store that runs beside; of the store's own work nothing counts.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from bench import report
 from bench.options import Sizes
 from bench.tables import OldTable
 from ingestor.table import CHECKPOINT_EVERY
+from tests.support.stores import VersityStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +39,7 @@ class Timing:
 class Series:
     """The commits on a log of one length."""
 
+    place: str
     length: int
     checkpoints: bool
     commits: tuple[Timing, ...]
@@ -46,7 +51,7 @@ class Series:
         cpu, wall = ([getattr(timing, name) for timing in self.commits] for name in ("cpu_ms", "wall_ms"))
         apart = sum(timing.cpu_ms for timing in self.checkpointing) / len(self.commits)
         return [
-            f"{self.length:,} entries, {'checkpoints' if self.checkpoints else 'none'}",
+            f"{self.place}, {self.length:,} entries, {'checkpoints' if self.checkpoints else 'none'}",
             f"{statistics.median(cpu):.1f}",
             f"{statistics.mean(cpu):.1f}",
             f"{max(cpu):.1f}",
@@ -71,12 +76,16 @@ class _Stopwatch:
         self.timing = Timing(cpu * 1e3, wall * 1e3)
 
 
-def measure(length: int, commits: int, *, checkpoints: bool) -> Series:
+def measure(length: int, commits: int, *, checkpoints: bool, store: VersityStore | None = None) -> Series:
     """Commit to a log of a given length, with a checkpoint every so often like the ingestor's, or none at all."""
     timings: list[Timing] = []
     checkpointing: list[Timing] = []
-    with tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
-        old = OldTable(Path(folder), length=length, partitions=PARTITIONS, checkpoints=checkpoints)
+    with tempfile.TemporaryDirectory(prefix="ingestor-bench-") as name:
+        folder, at = Path(name), None
+        if store is not None:
+            bucket = store.make_bucket()
+            folder, at = store.data / bucket / "table", (store.url(bucket), store.storage_options)
+        old = OldTable(folder, length=length, partitions=PARTITIONS, checkpoints=checkpoints, at=at)
         for version in range(length + 1, length + 1 + _WARM_UP + commits):
             with _Stopwatch() as commit:
                 old.commit(version)
@@ -85,7 +94,8 @@ def measure(length: int, commits: int, *, checkpoints: bool) -> Series:
                 with _Stopwatch() as checkpoint:
                     old.table.checkpoint()
                 checkpointing.append(checkpoint.timing)
-    return Series(length, checkpoints, tuple(timings[_WARM_UP:]), tuple(checkpointing))
+    place = "disk" if store is None else "S3"
+    return Series(place, length, checkpoints, tuple(timings[_WARM_UP:]), tuple(checkpointing))
 
 
 def _save(options: dict[str, object], series: Sequence[Series]) -> None:
@@ -100,10 +110,11 @@ def main(arguments: list[str]) -> int:
     sizes.add("commits", CHECKPOINT_EVERY, "commits measured on each log")
     chosen = sizes.parse(arguments)
     series: list[Series] = []
-    for length in chosen.lengths:
-        for checkpoints in (True, False):
-            series.append(measure(length, chosen.commits, checkpoints=checkpoints))
-            report.say(f"{series[-1].row[0]}: {series[-1].row[1]} ms CPU per commit")
+    with VersityStore() as s3:
+        for store, checkpoints in ((None, True), (None, False), (s3, True)):
+            for length in chosen.lengths:
+                series.append(measure(length, chosen.commits, checkpoints=checkpoints, store=store))
+                report.say(f"{series[-1].row[0]}: {series[-1].row[1]} ms CPU per commit")
     report.show(f"{chosen.commits} commits, each of {PARTITIONS} partitions", _HEADS, [each.row for each in series])
     _save(vars(chosen), series)
     return 0

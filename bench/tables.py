@@ -26,14 +26,24 @@ _INFO = {"app_id": "bench", "route": "records", "operation_kind": "flush", "topi
 class OldTable:
     """A table with so many log entries, and what is needed to commit more."""
 
-    def __init__(self, folder: Path, *, length: int, partitions: int, checkpoints: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        length: int,
+        partitions: int,
+        checkpoints: bool,
+        at: tuple[str, dict[str, str]] | None = None,
+    ) -> None:
+        """Make it in a folder; `at` is the URL and storage options of a store that serves the folder, if one does."""
+        uri, options = at or (str(folder), {})
         self._folder = folder
         self._tps = [TopicPartition("records", number) for number in range(partitions)]
-        young = RawTable(str(folder), RawSchema(), {})
+        young = RawTable(uri, RawSchema(), options)
         self._committer = _committer(young)
         self.commit(1)
         self._age(length, young if checkpoints else None)
-        self.table = RawTable(str(folder), RawSchema(), {})
+        self.table = RawTable(uri, RawSchema(), options)
         self._committer = _committer(self.table)
 
     @property

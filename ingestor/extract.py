@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from operator import itemgetter
+from operator import countOf, itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 def extract_topics(messages: list[Message]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
     """Return the topics that records are of, and each record's index into them."""
-    topics: tuple[str, ...] = tuple(sorted(set(map(Message.topic, messages))))  # type: ignore[arg-type]  # a record has a topic
-    if len(topics) == 1:
-        return topics, np.zeros(len(messages), np.int32)
+    count = len(messages)
+    first: str = messages[0].topic()  # type: ignore[assignment]  # a record has a topic
+    if countOf(map(Message.topic, messages), first) == count:  # a set would hash every name
+        return (first,), np.zeros(count, np.int32)
+    names: list[str] = list(map(Message.topic, messages))  # type: ignore[arg-type]  # same
+    topics = tuple(sorted(set(names)))
     codes = {topic: code for code, topic in enumerate(topics)}
-    names: map[str] = map(Message.topic, messages)  # type: ignore[arg-type]  # same
-    return topics, np.fromiter(map(codes.__getitem__, names), np.int32, len(messages))
+    return topics, np.fromiter(map(codes.__getitem__, names), np.int32, count)
 
 
 def extract(

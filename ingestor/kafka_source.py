@@ -29,6 +29,8 @@ from ingestor.source import Polled
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    import numpy.typing as npt
+
     from ingestor.records import Columns
     from ingestor.source import Listener
 
@@ -52,6 +54,7 @@ class KafkaSource:
         self._route_of = route_of
         self._extras = frozenset(extras)
         self._topics = subscription(config, topics)
+        self._only_topic = topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
         self._eager = config.get("group.protocol", "classic") != "consumer" and "cooperative" not in config.get(
             "partition.assignment.strategy", ""
         )
@@ -116,8 +119,8 @@ class KafkaSource:
         with asking("polling Kafka"):
             messages = self._consumer.consume(max_records, timeout)
         polled = Polled()
-        errors = list(map(Message.error, messages))
-        if any(errors):
+        if any(map(Message.error, messages)):
+            errors = list(map(Message.error, messages))
             self._take_events(zip(compress(messages, errors), filter(None, errors), strict=True), polled)
             messages = list(compress(messages, map(not_, errors)))
         if self._corrupt:
@@ -240,7 +243,7 @@ class KafkaSource:
             librdkafka_logger().warning("Kafka did not answer: left without leaving the group")
 
     def _columns(self, messages: list[Message]) -> dict[str, Columns]:
-        topics, topic_codes = extract_topics(messages)
+        topics, topic_codes = self._topics_of(messages)
         by_route: dict[str, list[int]] = {}
         for code, topic in enumerate(topics):
             by_route.setdefault(self._route(topic), []).append(code)
@@ -251,6 +254,11 @@ class KafkaSource:
             rows = np.flatnonzero(np.isin(topic_codes, wanted))
             split[route] = extract([messages[row] for row in rows.tolist()], topics, topic_codes[rows], self._extras)
         return split
+
+    def _topics_of(self, messages: list[Message]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
+        if self._only_topic is None:
+            return extract_topics(messages)
+        return (self._only_topic,), np.zeros(len(messages), np.int32)  # what was subscribed to, no record need tell
 
     def _route(self, topic: str) -> str:
         route = self._routes.get(topic)

@@ -59,7 +59,7 @@ class Job:
         kept = parsing.outcomes(cached, plan).select(F.struct("*").alias(_ROW)).persist(WAITING)
         found = kept.select(f"{_ROW}.*")
         try:
-            counted = count(found)
+            counted = count(found, times=plan.dedupe is not None)
             if rejected is None or accepted is None:
                 rejected, accepted = self._write(found, counted, plan, batch, (rejected, accepted))
         finally:
@@ -78,7 +78,7 @@ class Job:
     ) -> tuple[Landed, Landed]:
         """Write what has not landed yet."""
         rejected, accepted = landed
-        fresh, left = self._fresh(found, counted)
+        fresh, left = self._fresh(found, counted, times=plan.dedupe is not None)
         if rejected is None:
             again = counted.rejected - left.rejected
             rows = parsing.quarantine_rows(fresh, plan)
@@ -102,7 +102,7 @@ class Job:
         finally:
             doubles.unpersist()
 
-    def _fresh(self, found: DataFrame, counted: Counted) -> tuple[DataFrame, Counted]:
+    def _fresh(self, found: DataFrame, counted: Counted, *, times: bool) -> tuple[DataFrame, Counted]:
         """Return the rows whose coordinates are new, and count them again if some are not."""
         fresh = found
         if counted.distinct < counted.rows:
@@ -112,7 +112,7 @@ class Job:
                 taken = duplicates.seen(self.session, table, topic, counted.ranges)
                 if not taken.isEmpty():
                     fresh = duplicates.without(fresh, taken.distinct(), taken.count())
-        return (fresh, counted) if fresh is found else (fresh, count(fresh))
+        return (fresh, counted) if fresh is found else (fresh, count(fresh, times=times))
 
 
 def with_registry(plan: Plan, raw: DataFrame, url: str | None) -> Plan:
@@ -136,16 +136,18 @@ class Counted:
     rejected: int
     tombstones: int
     ranges: tuple[Range, ...]
-    times: tuple[datetime, datetime] | None  # of valid rows
+    times: tuple[datetime, datetime] | None  # of valid rows; None if nobody asked
 
 
-def count(found: DataFrame) -> Counted:
-    """Count outcomes. Distinct offsets are bits of words, one per 64 offsets: no rows are shuffled, none are sorted.
+def count(found: DataFrame, *, times: bool) -> Counted:
+    """Count outcomes, and if asked for find the first and last time of valid ones.
 
-    Spark's own bitmaps are buffers that only a sorting aggregate can hold; a word fits into a hash table.
+    Distinct offsets are bits of words, one per 64 offsets: no rows are shuffled, none are sorted. Spark's own bitmaps
+    are buffers that only a sorting aggregate can hold; a word fits into a hash table.
     """
     valid, tombstone = F.col(REASON).isNull(), F.coalesce(F.col(REASON) == TOMBSTONE, F.lit(False))
     word, bit = F.expr(f"stream_offset >> {_WORD_SHIFT}"), F.expr(f"1L << cast(stream_offset & {_WORD_MASK} AS INT)")
+    at = F.col("message_timestamp") if times else F.lit(None).cast("timestamp")
     counted = found.groupBy("stream_topic", "stream_partition", word.alias("__word")).agg(
         F.count("*").alias("rows"),
         F.bit_count(F.bit_or(bit)).alias("distinct"),
@@ -153,8 +155,8 @@ def count(found: DataFrame) -> Counted:
         F.count_if(tombstone).alias("tombstones"),
         F.min("stream_offset").alias("first"),
         F.max("stream_offset").alias("last"),
-        F.min(F.when(valid, F.col("message_timestamp"))).alias("since"),
-        F.max(F.when(valid, F.col("message_timestamp"))).alias("until"),
+        F.min(F.when(valid, at)).alias("since"),
+        F.max(F.when(valid, at)).alias("until"),
     )
     parts = (
         counted.groupBy("stream_topic", "stream_partition")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FIELDS = "__fields"  # the record as a struct of the schema's fields, and behind them a place for what is corrupt
 UNREAD = "__unread"  # why it could not be read; null if it could
+_TEXT = "__text"  # the record's bytes, called text: Spark asks nobody whether they are
 _FORMAT = "__format"
 _OBJECT = "__object"
 _JSON = "__json"
@@ -49,13 +50,14 @@ _JSON_OPTIONS = {
 
 def own(name: str) -> Column:
     """Return a raw column; it steps aside here for fields that may be called the same."""
-    return F.col(f"__{name}")
+    return F.col(_TEXT).cast("binary") if name == "message_payload" else F.col(f"__{name}")
 
 
 def decode(raw: DataFrame, plan: Plan) -> DataFrame:
     """Return the raw columns (see `own`) with FIELDS and UNREAD."""
-    rows = raw.select(*(F.col(name).alias(f"__{name}") for name in raw.columns))
-    rows = rows.withColumn(_FORMAT, _detected(plan))
+    carried = [F.col(name).alias(f"__{name}") for name in raw.columns if name != "message_payload"]
+    rows = raw.select(*carried, F.col("message_payload").cast("string").alias(_TEXT))
+    rows = rows.withColumn(_FORMAT, _detected(plan)).withColumns(_taken_by_text_readers())
     if "json" in plan.formats:
         rows = rows.withColumns({_OBJECT: _object(plan), _JSON: _json(plan)})
     if "csv" in plan.formats:
@@ -64,9 +66,9 @@ def decode(raw: DataFrame, plan: Plan) -> DataFrame:
         rows = _with_avro(rows, plan)
     kind = F.col(_FORMAT)
     fits, value = F.lit(False), F.lit(None).cast(f"STRUCT<{_with_corrupt(plan.fields)}>")
-    for kinds, fit, found in reversed(_readings(plan)):  # what is tested first comes last
-        fits = F.when(kind.isin(*kinds), fit).otherwise(fits)
-        value = F.when(kind.isin(*kinds), found).otherwise(value)
+    for this, fit, found in reversed(_readings(plan)):  # what is tested first comes last
+        fits = F.when(this, fit).otherwise(fits)
+        value = F.when(this, found).otherwise(value)
     rows = rows.withColumn("__fits", fits)
     detected = len(plan.formats) > 1
     unfit = F.when(kind.isin("plain", "none"), F.lit("undecodable" if detected else "malformed"))
@@ -78,21 +80,36 @@ def decode(raw: DataFrame, plan: Plan) -> DataFrame:
     return rows.withColumn(UNREAD, unread).withColumn(FIELDS, F.when(F.col(UNREAD).isNull(), value))
 
 
-def _readings(plan: Plan) -> list[tuple[tuple[str, ...], Column, Column]]:
-    """Return for each format, or several that are read alike, whether the record fits, and its fields.
+def _taken_by_text_readers() -> dict[str, Column]:
+    """Return for each of Spark's readers of text whether it gets the record.
+
+    Readers of text are interpreted for each row, and so is all that stands in their argument: there a column of true
+    and false and the text itself are much quicker than a comparison and a cast.
+    """
+    kind = F.col(_FORMAT)
+    gets = {"object": kind == "object", "json": kind == "json", "csv": (kind == "csv") & F.is_valid_utf8(F.col(_TEXT))}
+    return {f"__is_{name}": F.coalesce(this, F.lit(False)) for name, this in gets.items()}
+
+
+def _is(name: str) -> Column:
+    return F.col(f"__is_{name}")
+
+
+def _readings(plan: Plan) -> list[tuple[Column, Column, Column]]:
+    """Return for each format, or several that are read alike: whether it is this one, whether it fits, its fields.
 
     Each branch makes the code of Spark's stage longer, and the JVM only interprets what is longer than 8,000 bytes.
     An object's fields are passed on as Spark read them, in one piece: taken apart they would be written twice.
     """
-    found: list[tuple[tuple[str, ...], Column, Column]] = []
+    found: list[tuple[Column, Column, Column]] = []
     if "json" in plan.formats:
-        found.append((("object",), _taken(_OBJECT), F.col(_OBJECT)))
-        found.append((("json",), _whole_json(), F.col(_JSON)["r"][0]))
+        found.append((_is("object"), _taken(_OBJECT), F.col(_OBJECT)))
+        found.append((_is("json"), _whole_json(), F.col(_JSON)["r"][0]))
     if "csv" in plan.formats:
-        found.append((("csv",), _taken(_CSV), _record(plan, F.col(_CSV), plan.csv_columns)))
+        found.append((_is("csv"), _taken(_CSV), _record(plan, F.col(_CSV), plan.csv_columns)))
     if "avro" in plan.formats:
         ends = F.col(_AVRO)[avro.END] == _end(F.col("__body"))
-        found.append((("single", "registry", "plain"), ends, _record(plan, F.col(_AVRO))))
+        found.append((F.col(_FORMAT).isin("single", "registry", "plain"), ends, _record(plan, F.col(_AVRO))))
     return found
 
 
@@ -117,7 +134,7 @@ def _with_corrupt(fields: Sequence[ddl.Field]) -> str:
 
 def _detected(plan: Plan) -> Column:
     """Return object, json, broken, csv, single, registry, plain, empty, none; null for a tombstone."""
-    payload, text = own("message_payload"), _text()
+    payload, text = own("message_payload"), F.col(_TEXT)
     blank = F.octet_length(payload) == 0
     if plan.formats != ("avro",):
         blank |= (F.octet_length(payload) < 64) & (F.trim(text, F.lit(" \t\r\n")) == "")  # noqa: PLR2004 - see below
@@ -151,7 +168,7 @@ def _closes_last(payload: Column) -> Column:
 
 
 def _json_kind() -> Column:
-    return F.when(F.is_valid_utf8(_text()), F.lit("json")).otherwise(F.lit("broken"))
+    return F.when(F.is_valid_utf8(F.col(_TEXT)), F.lit("json")).otherwise(F.lit("broken"))
 
 
 def _starts(payload: Column, hexadecimal: str) -> Column:
@@ -162,25 +179,20 @@ def _starts(payload: Column, hexadecimal: str) -> Column:
 # --- JSON ---
 
 
-def _text() -> Column:
-    """Return the record as text: made where it is needed it costs nothing, a column of it would be carried along."""
-    return own("message_payload").cast("string")
-
-
 def _object(plan: Plan) -> Column:
     schema = _with_corrupt(plan.fields)
-    return F.from_json(F.when(F.col(_FORMAT) == "object", _text()), schema, _JSON_OPTIONS)
+    return F.from_json(F.when(_is("object"), F.col(_TEXT)), schema, _JSON_OPTIONS)
 
 
 def _json(plan: Plan) -> Column:
     schema = f"r ARRAY<STRUCT<{_with_corrupt(plan.fields)}>>, {_CORRUPT} STRING"
-    wrapped = F.concat(F.lit('{"r":['), _text(), F.lit("]}"))
-    return F.from_json(F.when(F.col(_FORMAT) == "json", wrapped), schema, _JSON_OPTIONS)
+    wrapped = F.concat(F.lit('{"r":['), F.col(_TEXT), F.lit("]}"))
+    return F.from_json(F.when(_is("json"), wrapped), schema, _JSON_OPTIONS)
 
 
 def _whole_json() -> Column:
     """Tell whether the text is one object of the schema, all of it."""
-    text, found = _text(), F.col(_JSON)
+    text, found = F.col(_TEXT), F.col(_JSON)
     mark = F.hex(F.xxhash64(text))
     before_mark = F.concat(F.lit("[["), text, F.lit('],"'), mark, F.lit('"]'))
     closed_early = F.when(
@@ -194,7 +206,7 @@ def _whole_json() -> Column:
 
 
 def _csv(plan: Plan) -> Column:
-    text = F.regexp_replace(_text(), "\r?\n$", "")
+    text = F.regexp_replace(F.col(_TEXT), "\r?\n$", "")
     types = {field.name: field.type for field in plan.fields}
     columns = [ddl.Field(name, types.get(name, "STRING")) for name in plan.csv_columns]
     schema = _with_corrupt(columns)
@@ -206,8 +218,7 @@ def _csv(plan: Plan) -> Column:
         "lineSep": "\u0001",
         "maxColumns": str(max(512, 2 * len(columns))),
     }
-    readable = (F.col(_FORMAT) == "csv") & F.is_valid_utf8(_text())
-    return F.from_csv(F.when(readable, text), schema, options)
+    return F.from_csv(F.when(_is("csv"), text), schema, options)
 
 
 # --- Avro ---
@@ -218,12 +229,12 @@ def _with_avro(rows: DataFrame, plan: Plan) -> DataFrame:
     assert plan.schema_avro is not None  # noqa: S101 - the job fills it in
     schema = avro.load(plan.schema_avro)
     payload, kind = own("message_payload"), F.col(_FORMAT)
-    after_head = F.expr(f"substring(__message_payload, {_SINGLE_HEAD_BYTES + 1})")
+    after_head = _behind(payload, _SINGLE_HEAD_BYTES)
     ours = F.substring(payload, 3, 8) == F.unhex(F.lit(avro.rabin(schema).hex()))
     body = F.when(kind == "plain", payload).when((kind == "single") & ours, after_head)
     known = [(number, text) for number, text in plan.writers if text is not None]
     if plan.registry:
-        body = body.when(kind == "registry", F.expr(f"substring(__message_payload, {_REGISTRY_HEAD_BYTES + 1})"))
+        body = body.when(kind == "registry", _behind(payload, _REGISTRY_HEAD_BYTES))
     rows = rows.withColumn("__body", body)
     read = F.concat(F.col("__body"), _end(F.col("__body")))
     ending = json.dumps(avro.with_end(schema))
@@ -241,6 +252,10 @@ def _columns(found: Column, plan: Plan) -> Column:
     """Return a record of any Avro schema with the columns and types of ours, so that two can meet in one column."""
     columns = [found[field.name].cast(field.type).alias(field.name) for field in plan.fields]
     return F.struct(*columns, found[avro.END].alias(avro.END))
+
+
+def _behind(payload: Column, head_bytes: int) -> Column:
+    return F.substring(payload, F.lit(head_bytes + 1), F.octet_length(payload))
 
 
 def _end(body: Column) -> Column:

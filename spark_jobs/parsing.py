@@ -6,6 +6,8 @@ else what quarantine is told. Everything follows from the record and the plan: n
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -30,8 +32,8 @@ EXTRAS = {
 REASON = "__reason"
 COB = "__cob"
 HASH = "__content"
-_WRONG = "__wrong"  # all that does not hold of a record that could be read; empty if nothing
 TOMBSTONE = "tombstone"
+_DAY_MICROS = 86_400_000_000
 _CLASSES = {
     "empty": "UndecodableRecord",
     "undecodable": "UndecodableRecord",
@@ -46,7 +48,7 @@ _CLASSES = {
 def outcomes(raw: DataFrame, plan: Plan) -> DataFrame:
     """Return coordinates, time, reason, the parsed fields, and of rejected rows all that was captured."""
     scope = _in_scope(formats.decode(raw, plan), plan)
-    judged = scope.withColumn(_WRONG, F.concat_ws(";", *_wrong(plan))).withColumn(REASON, _reason(plan))
+    judged = scope.withColumn(REASON, _reason(plan))
     rejected = F.col(REASON).isNotNull() & (F.col(REASON) != TOMBSTONE)
     columns = [own(name).alias(name) for name in (*COORDINATES, "message_timestamp")]
     columns += [F.col(REASON), F.col(FIELDS)]
@@ -144,24 +146,35 @@ def _reason(plan: Plan) -> Column:
     payload = own("message_payload")
     tombstone = F.lit(TOMBSTONE if plan.tombstones == "ignore" else "empty")
     unread = F.col(formats.UNREAD)
-    return (
-        F.when(payload.isNull(), tombstone)
-        .when(unread.isNotNull(), unread)
-        .otherwise(F.nullif(F.col(_WRONG), F.lit("")))
-    )
+    reason = F.when(payload.isNull(), tombstone).when(unread.isNotNull(), unread)
+    wrong = list(_wrong(plan))
+    if not wrong:
+        return reason
+    anything = functools.reduce(operator.or_, (fails for fails, _ in wrong))
+    # Joined only where there is something to join: to find nothing by joining costs more.
+    return reason.when(anything, F.concat_ws(";", *(F.when(fails, F.lit(told)) for fails, told in wrong)))
 
 
-def _wrong(plan: Plan) -> Iterator[Column]:
+def _wrong(plan: Plan) -> Iterator[tuple[Column, str]]:
+    """Yield what may be wrong with a record that could be read, never null, and what is told of it."""
     for name in plan.required:
-        yield F.when(_path(plan, name).isNull(), F.lit(f"required:{name}"))
+        yield _path(plan, name).isNull(), f"required:{name}"
     if plan.cob_field is not None:
         invalid = F.col(COB).isNull()
         if plan.cob_field in plan.required:  # one thing that is wrong is told once
             invalid &= F.col(FIELDS)[plan.cob_field].isNotNull()
-        yield F.when(invalid, F.lit("cob_invalid"))
-        yield F.when(F.col(COB) > F.to_date(own("message_timestamp")), F.lit("cob_future"))
+        yield invalid, "cob_invalid"
+        yield F.coalesce(F.unix_date(F.col(COB)) > _days(own("message_timestamp")), F.lit(False)), "cob_future"
     for name, sql in plan.rules:
-        yield F.when(~F.coalesce(F.expr(sql), F.lit(False)), F.lit(f"rule:{name}"))
+        yield ~F.coalesce(F.expr(sql), F.lit(False)), f"rule:{name}"
+
+
+def _days(timestamp: Column) -> Column:
+    """Return a time's days since 1970 in UTC, by arithmetic: Spark's own cast asks the calendar of a time zone."""
+    micros, day = F.unix_micros(timestamp), F.lit(_DAY_MICROS)
+    return F.call_function("div", micros, day) - (micros % day < 0).cast(
+        "int"
+    )  # div goes towards 1970, also from before
 
 
 def _path(plan: Plan, name: str) -> Column:

@@ -53,7 +53,7 @@ class _Reparse:
         plan = with_registry(self._job.plan, raw, self._job.registry_url)
         found = duplicates.one_of_each(parsing.outcomes(raw, plan)).persist(WAITING)
         try:
-            counted = count(found)
+            counted = count(found, times=plan.dedupe is not None)
             if not counted.rows:
                 return Balance()
             balance = self._move(found, counted, plan)
@@ -70,7 +70,7 @@ class _Reparse:
         moved_before = there.count()
         self._there = there
         fresh = duplicates.without(found, there, moved_before)
-        left = count(fresh) if moved_before else counted
+        left = count(fresh, times=plan.dedupe is not None) if moved_before else counted
         doubles, number = None, 0
         if plan.dedupe is not None and left.valid and left.times is not None:
             doubles = duplicates.by_key(self._session, fresh, self._silver.table, plan, left.times).persist()

@@ -65,6 +65,7 @@ _FASTER = {
     "spark.sql.codegen.cache.maxEntries": "500",  # a batch's are more than the 100 that Spark keeps for the next one
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # asks Java three times more for each part of a column
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # batches wait for seconds, not for hours
+    "spark.sql.maxConcurrentOutputFileWriters": "20",  # else all rows are sorted, be it for a single business date
 }
 _QUIET = {
     "spark.ui.showConsoleProgress": "false",

@@ -99,8 +99,9 @@ def test_a_batch_that_rots_on_the_broker_s_disk_stops_the_ingestor_or_is_skipped
     """Its checksum is wrong: it is named, nothing behind it is taken, and on demand just that batch is skipped."""
     with Cluster() as own:
         topic = topics.create(own.bootstrap)
+        one_batch = {"linger.ms": 10_000}  # until it is flushed: a few milliseconds would cut it on a busy machine
         for number in range(5):
-            topics.produce(own.bootstrap, topic, numbered(10, marked=b"batch %d " % number))
+            topics.produce(own.bootstrap, topic, numbered(10, marked=b"batch %d " % number), one_batch)
         expected = read_topics(own.bootstrap, [topic])
         own.stop()  # in order, else the broker would look through its log, and cut it off there
         (segment,) = own.brokers[0]._folder.glob(f"data/{topic}-0/*.log")

@@ -34,7 +34,7 @@ def test_offsets_that_come_twice_are_found(spark: SparkSession, offsets: list[in
         ("events", partition, offset, _MARCH + timedelta(seconds=at), reasons[at % 4])
         for at, (offset, partition) in enumerate((offset, partition) for offset in offsets for partition in (0, 1))
     ]
-    counted = count(spark.createDataFrame(rows, _COLUMNS).repartition(3))
+    counted = count(spark.createDataFrame(rows, _COLUMNS).repartition(3), times=True)
     valid = [row for row in rows if row[4] is None]
     assert (counted.rows, counted.distinct) == (len(rows), 2 * len(set(offsets)))
     assert counted.valid == len(valid)
@@ -46,5 +46,5 @@ def test_offsets_that_come_twice_are_found(spark: SparkSession, offsets: list[in
 
 
 def test_an_empty_batch_holds_nothing(spark: SparkSession) -> None:
-    counted = count(spark.createDataFrame([], _COLUMNS))
+    counted = count(spark.createDataFrame([], _COLUMNS), times=True)
     assert (counted.rows, counted.distinct, counted.valid, counted.ranges, counted.times) == (0, 0, 0, (), None)

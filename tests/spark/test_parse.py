@@ -7,6 +7,7 @@ import decimal
 import json
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
@@ -68,6 +69,43 @@ def test_rows_go_to_silver_and_quarantine_and_the_balance_tells(spark: SparkSess
         *("message_key", "message_headers", "message_timestamp_type"),
         *("error_reason", "error_class", "error_message", "processing_version", "replayed_at"),
     ]
+
+
+def test_rows_of_many_dates_in_any_order_lie_in_their_partitions(spark: SparkSession, lake: Lake) -> None:
+    """Of more dates than files are written at once; what the log says of each file is what it holds."""
+    days = [f"2026-01-{1 + at * 7 % 28:02}" for at in range(280)]
+    lake.land(*(event(f"u{at}", amount=at, cob=day) for at, day in enumerate(days)))
+    route = lake.route(cob={"field": "cob"}, partition_by=["cob_date"])
+    assert parse(spark, route) == Balance(raw=280, silver=280)
+    assert lake.silver("amount", "cob_date") == [(float(at), dt.date.fromisoformat(day)) for at, day in enumerate(days)]
+    actions = lake.table("raw-silver").get_add_actions(flatten=True)
+    told = pa.table(actions).select(["partition.cob_date", "num_records", "min.amount", "max.amount"]).to_pylist()
+    held = {day: [float(at) for at, other in enumerate(days) if other == day] for day in sorted(set(days))}
+    assert {str(file["partition.cob_date"]): tuple(file.values())[1:] for file in told} == {
+        day: (len(amounts), min(amounts), max(amounts)) for day, amounts in held.items()
+    }
+    assert len(told) == len(held)
+
+
+@pytest.mark.parametrize(
+    ("moment", "cob", "reason"),
+    [
+        ("1969-12-31T23:59:59.998", "1970-01-01", "cob_future"),  # 1 ms before 1970 is Kafka's "no time"
+        ("1969-12-31T00:00:00", "1969-12-31", None),
+        ("1970-01-01T00:00:00", "1970-01-01", None),
+        ("2026-03-01T23:59:59.999", "2026-03-01", None),
+        ("2026-03-01T23:59:59.999", "2026-03-02", "cob_future"),
+        ("2026-03-02T00:00:00", "2026-03-02", None),
+    ],
+)
+def test_a_business_date_may_be_that_of_the_record_and_no_later(
+    spark: SparkSession, lake: Lake, moment: str, cob: str, reason: str | None
+) -> None:
+    """By the day in UTC that the record's own time lies in, before 1970 as well."""
+    at_ms = round((dt.datetime.fromisoformat(moment) - dt.datetime(1970, 1, 1)).total_seconds() * 1000)  # noqa: DTZ001
+    lake.maker.flush([Record(0, event(cob=cob), TP, timestamp_ms=at_ms)])
+    parse(spark, lake.route(cob={"field": "cob"}))
+    assert lake.quarantine("error_reason") == ([] if reason is None else [reason])
 
 
 def test_every_type_that_a_schema_may_have_reaches_silver(spark: SparkSession, lake: Lake) -> None:
