@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import commit, drain, report
+from bench import drain, report
 from bench.options import Sizes
 from tests.support.kafka import Cluster
 
@@ -29,7 +29,11 @@ _SHORT, _LONG = 100, 3_000
 
 def measure(chosen: Namespace) -> dict[str, float]:
     """Return every ratio by its name; smaller is better."""
-    found = {}
+    return {**_draining(chosen), **_committing(chosen), **_parsing(chosen)}
+
+
+def _draining(chosen: Namespace) -> dict[str, float]:
+    found: dict[str, float] = {}
     with Cluster(measured=True) as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
         bench = drain.Bench(cluster.bootstrap, Path(folder), drain.counts(chosen.records))
         bench.fill()
@@ -45,10 +49,30 @@ def measure(chosen: Namespace) -> dict[str, float]:
             name: max(r.whole.rss_mib for r in runs if (r.size, r.program) == (size, name)) for name in drain.PROGRAMS
         }
         found[f"drain of {size} B: peak memory over that of consuming"] = rss["ingest"] / rss["consume"]
-    series = [commit.measure(length, chosen.commits, checkpoints=True) for length in (_SHORT, _LONG)]
-    short, long = (statistics.median(timing.cpu_ms for timing in each.commits) for each in series)
-    found[f"commit: CPU at {_LONG} log entries over that at {_SHORT}"] = long / short
     return found
+
+
+# What these two load would count as memory of the programs above: a child begins as a copy of us.
+
+
+def _committing(chosen: Namespace) -> dict[str, float]:
+    from bench import commit  # noqa: PLC0415
+    from tests.support.stores import VersityStore  # noqa: PLC0415
+
+    found: dict[str, float] = {}
+    with VersityStore() as s3:
+        for place, store in (("disk", None), ("S3", s3)):
+            series = [commit.measure(size, chosen.commits, checkpoints=True, store=store) for size in (_SHORT, _LONG)]
+            short, long = (statistics.median(timing.cpu_ms for timing in each.commits) for each in series)
+            found[f"commit, {place}: CPU at {_LONG} log entries over that at {_SHORT}"] = long / short
+    return found
+
+
+def _parsing(chosen: Namespace) -> dict[str, float]:
+    from bench import parse  # noqa: PLC0415
+
+    taken = parse.run(chosen.rows, chosen.repeat)
+    return {"parse: CPU over that of a bare write": statistics.median(parse.ratios(taken)["all"])}
 
 
 def worse(found: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
@@ -60,8 +84,9 @@ def main(arguments: list[str]) -> int:
     """Measure, and compare with the baseline or write it."""
     sizes = Sizes("check", "Compare short benchmarks with the stored baseline.")
     sizes.add("records", 300_000, "records of 1,000 B, and five times as many of 100 B")
-    sizes.add("repeat", 5, "repetitions of the drain, interleaved")
+    sizes.add("repeat", 5, "repetitions of drain and parse, interleaved")
     sizes.add("commits", 50, "commits measured on each log")
+    sizes.add("rows", 1_000_000, "records parsed on Spark")
     write = _WRITE in arguments
     chosen = sizes.parse([argument for argument in arguments if argument != _WRITE])
     found = measure(chosen)

@@ -144,6 +144,19 @@ def compiling(pid: int) -> float:
     return seconds
 
 
+def ratios(taken: Sequence[Taken]) -> dict[str, list[float]]:
+    """Return the job's CPU over that of the bare write, for each pair of runs; with and without what Java compiles."""
+    job, bare = ([each for each in taken if each.program == name] for name in ("job", "bare"))
+    pairs = list(zip(job, bare, strict=True))
+    return {
+        "all": [one.cpu_seconds / other.cpu_seconds for one, other in pairs],
+        "without compiling": [
+            (one.cpu_seconds - one.compiling_seconds) / (other.cpu_seconds - other.compiling_seconds)
+            for one, other in pairs
+        ],
+    }
+
+
 def show(rows: int, taken: Sequence[Taken]) -> None:
     """Print both, and their ratio within each pair of runs."""
     runs = {name: [each for each in taken if each.program == name] for name in ("bare", "job")}
@@ -159,41 +172,41 @@ def show(rows: int, taken: Sequence[Taken]) -> None:
     ]
     title = f"{rows:,} JSON records of {BYTES} B, {len(runs['job'])} runs each, medians"
     report.show(title, ("program", "CPU s", "CPU us/record", "compiling s", "wall s"), table)
-    pairs = list(zip(runs["job"], runs["bare"], strict=True))
-    ratios = {
-        "all": [one.cpu_seconds / other.cpu_seconds for one, other in pairs],
-        "without compiling": [
-            (one.cpu_seconds - one.compiling_seconds) / (other.cpu_seconds - other.compiling_seconds)
-            for one, other in pairs
-        ],
-    }
     report.show(
         "CPU of the job over that of the bare write",
         ("CPU", "ratio", "least", "most"),
-        [[name, f"{statistics.median(of):.2f}", f"{min(of):.2f}", f"{max(of):.2f}"] for name, of in ratios.items()],
+        [
+            [name, f"{statistics.median(of):.2f}", f"{min(of):.2f}", f"{max(of):.2f}"]
+            for name, of in ratios(taken).items()
+        ],
     )
+
+
+def run(rows: int, repeat: int) -> list[Taken]:
+    """Run both in turn, so many times, in one session that is warm."""
+    with tempfile.TemporaryDirectory(prefix="ingestor-bench-") as name:
+        folder = Path(name)
+        for size, part in ((_WARM_UP_ROWS, "warm"), (rows, "full")):
+            (folder / part).mkdir()
+            make_raw(folder / part, size)
+        report.say(f"made {rows:,} records")
+        spark = session.start({"spark.driver.memory": "4g"}, s3=False)
+        try:
+            for part in (*("warm",) * _WARM_UPS, "full"):
+                for each in ("bare", "job"):
+                    measure(spark, folder / part, each)
+            return [measure(spark, folder / "full", each) for _ in range(repeat) for each in ("bare", "job")]
+        finally:
+            spark.stop()
 
 
 def main(arguments: list[str]) -> int:
     """Measure and report."""
     sizes = Sizes("parse", "Parse JSON on Spark, and write the same rows bare.")
     sizes.add("rows", 1_000_000, "records parsed")
-    sizes.add("repeat", 3, "runs of each program")
+    sizes.add("repeat", 5, "runs of each program")
     chosen = sizes.parse(arguments)
-    with tempfile.TemporaryDirectory(prefix="ingestor-bench-") as name:
-        folder = Path(name)
-        for size, part in ((_WARM_UP_ROWS, "warm"), (chosen.rows, "full")):
-            (folder / part).mkdir()
-            make_raw(folder / part, size)
-        report.say(f"made {chosen.rows:,} records")
-        spark = session.start({"spark.driver.memory": "4g"}, s3=False)
-        try:
-            for part in (*("warm",) * _WARM_UPS, "full"):
-                for each in ("bare", "job"):
-                    measure(spark, folder / part, each)
-            taken = [measure(spark, folder / "full", each) for _ in range(chosen.repeat) for each in ("bare", "job")]
-        finally:
-            spark.stop()
+    taken = run(chosen.rows, chosen.repeat)
     show(chosen.rows, taken)
     report.save("parse", vars(chosen), taken=[asdict(each) for each in taken])
     return 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def extract_topics(messages: list[Message]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """Return the topics that records are of, and each record's index into them."""
+    """Return the topics that records are of, at least one of them, and each record's index into the topics."""
     count = len(messages)
     first: str = messages[0].topic()  # type: ignore[assignment]  # a record has a topic
     if countOf(map(Message.topic, messages), first) == count:  # a set would hash every name

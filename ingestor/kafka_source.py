@@ -258,7 +258,7 @@ class KafkaSource:
     def _topics_of(self, messages: list[Message]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
         if self._only_topic is None:
             return extract_topics(messages)
-        return (self._only_topic,), np.zeros(len(messages), np.int32)  # what was subscribed to, no record need tell
+        return (self._only_topic,), np.zeros(len(messages), np.int32)  # the listener refuses all others
 
     def _route(self, topic: str) -> str:
         route = self._routes.get(topic)

@@ -136,7 +136,7 @@ class Counted:
     rejected: int
     tombstones: int
     ranges: tuple[Range, ...]
-    times: tuple[datetime, datetime] | None  # of valid rows; None if nobody asked
+    times: tuple[datetime, datetime] | None  # of valid rows; None if nobody asked, or none has one
 
 
 def count(found: DataFrame, *, times: bool) -> Counted:

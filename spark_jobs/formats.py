@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FIELDS = "__fields"  # the record as a struct of the schema's fields, and behind them a place for what is corrupt
 UNREAD = "__unread"  # why it could not be read; null if it could
-_TEXT = "__text"  # the record's bytes, called text: Spark asks nobody whether they are
+_TEXT = "__message_payload"  # called text: Spark asks nobody whether the bytes are that
 _FORMAT = "__format"
 _OBJECT = "__object"
 _JSON = "__json"
@@ -51,6 +51,11 @@ _JSON_OPTIONS = {
 def own(name: str) -> Column:
     """Return a raw column; it steps aside here for fields that may be called the same."""
     return F.col(_TEXT).cast("binary") if name == "message_payload" else F.col(f"__{name}")
+
+
+def is_tombstone() -> Column:
+    """Tell whether a record has no payload; to ask for the payload itself would copy it."""
+    return F.col(_TEXT).isNull()
 
 
 def decode(raw: DataFrame, plan: Plan) -> DataFrame:
@@ -83,8 +88,8 @@ def decode(raw: DataFrame, plan: Plan) -> DataFrame:
 def _taken_by_text_readers() -> dict[str, Column]:
     """Return for each of Spark's readers of text whether it gets the record.
 
-    Readers of text are interpreted for each row, and so is all that stands in their argument: there a column of true
-    and false and the text itself are much quicker than a comparison and a cast.
+    `from_json` is interpreted for each row, and so is all that stands in its argument: there a column of true and
+    false and the text itself are much quicker than a comparison and a cast.
     """
     kind = F.col(_FORMAT)
     gets = {"object": kind == "object", "json": kind == "json", "csv": (kind == "csv") & F.is_valid_utf8(F.col(_TEXT))}
@@ -235,14 +240,14 @@ def _with_avro(rows: DataFrame, plan: Plan) -> DataFrame:
     known = [(number, text) for number, text in plan.writers if text is not None]
     if plan.registry:
         body = body.when(kind == "registry", _behind(payload, _REGISTRY_HEAD_BYTES))
-    rows = rows.withColumn("__body", body)
+    rows = rows.withColumns({"__body": body, "__writer": F.substring(payload, 2, 4)})
     read = F.concat(F.col("__body"), _end(F.col("__body")))
     ending = json.dumps(avro.with_end(schema))
     found = from_avro(F.when(kind != "registry", read), ending, {"mode": "PERMISSIVE"})
     for number, text in known:
         writer = avro.load(text)
         options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(avro.with_end(avro.as_reader(schema, writer)))}
-        this = (kind == "registry") & (F.substring(payload, 2, 4) == F.unhex(F.lit(f"{number:08x}")))
+        this = (kind == "registry") & (F.col("__writer") == F.unhex(F.lit(f"{number:08x}")))
         other = from_avro(F.when(this, read), json.dumps(avro.with_end(writer)), options)
         found = F.when(this, _columns(other, plan)).otherwise(_columns(found, plan))
     return rows.withColumn(_AVRO, found)

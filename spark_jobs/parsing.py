@@ -17,7 +17,7 @@ from spark_jobs.formats import FIELDS, own
 from spark_jobs.plan import CONTENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame
 
@@ -48,7 +48,10 @@ _CLASSES = {
 def outcomes(raw: DataFrame, plan: Plan) -> DataFrame:
     """Return coordinates, time, reason, the parsed fields, and of rejected rows all that was captured."""
     scope = _in_scope(formats.decode(raw, plan), plan)
-    judged = scope.withColumn(REASON, _reason(plan))
+    wrong = dict(_wrong(plan))
+    fails = {told: f"__fails_{at}" for at, told in enumerate(wrong)}
+    judged = scope.withColumns({fails[told]: this for told, this in wrong.items()}) if wrong else scope
+    judged = judged.withColumn(REASON, _reason(plan, fails))
     rejected = F.col(REASON).isNotNull() & (F.col(REASON) != TOMBSTONE)
     columns = [own(name).alias(name) for name in (*COORDINATES, "message_timestamp")]
     columns += [F.col(REASON), F.col(FIELDS)]
@@ -141,40 +144,38 @@ def _cob_date(plan: Plan) -> Column:
     return F.when((F.octet_length(field) == 10) & dashes & digit, field.try_cast("date"))  # noqa: PLR2004 - YYYY-MM-DD
 
 
-def _reason(plan: Plan) -> Column:
-    """Return why a row is not for silver: first what could not be read, else all that is wrong with what was."""
-    payload = own("message_payload")
+def _reason(plan: Plan, fails: Mapping[str, str]) -> Column:
+    """Return why a row is not for silver: first what could not be read, else all that is wrong with what was.
+
+    `fails` holds for all that may be wrong the column that tells whether it is.
+    """
     tombstone = F.lit(TOMBSTONE if plan.tombstones == "ignore" else "empty")
     unread = F.col(formats.UNREAD)
-    reason = F.when(payload.isNull(), tombstone).when(unread.isNotNull(), unread)
-    wrong = list(_wrong(plan))
-    if not wrong:
-        return reason
-    anything = functools.reduce(operator.or_, (fails for fails, _ in wrong))
+    reason = F.when(formats.is_tombstone(), tombstone).when(unread.isNotNull(), unread)
     # Joined only where there is something to join: to find nothing by joining costs more.
-    return reason.when(anything, F.concat_ws(";", *(F.when(fails, F.lit(told)) for fails, told in wrong)))
+    anything = functools.reduce(operator.or_, map(F.col, fails.values()), F.lit(False))
+    return reason.when(anything, F.concat_ws(";", *(F.when(F.col(name), F.lit(told)) for told, name in fails.items())))
 
 
-def _wrong(plan: Plan) -> Iterator[tuple[Column, str]]:
-    """Yield what may be wrong with a record that could be read, never null, and what is told of it."""
+def _wrong(plan: Plan) -> Iterator[tuple[str, Column]]:
+    """Yield all that may be wrong with a record that could be read, and whether it is, which is never null."""
     for name in plan.required:
-        yield _path(plan, name).isNull(), f"required:{name}"
+        yield f"required:{name}", _path(plan, name).isNull()
     if plan.cob_field is not None:
         invalid = F.col(COB).isNull()
         if plan.cob_field in plan.required:  # one thing that is wrong is told once
             invalid &= F.col(FIELDS)[plan.cob_field].isNotNull()
-        yield invalid, "cob_invalid"
-        yield F.coalesce(F.unix_date(F.col(COB)) > _days(own("message_timestamp")), F.lit(False)), "cob_future"
+        yield "cob_invalid", invalid
+        yield "cob_future", F.coalesce(F.unix_date(F.col(COB)) > _days(own("message_timestamp")), F.lit(False))
     for name, sql in plan.rules:
-        yield ~F.coalesce(F.expr(sql), F.lit(False)), f"rule:{name}"
+        yield f"rule:{name}", ~F.coalesce(F.expr(sql), F.lit(False))
 
 
 def _days(timestamp: Column) -> Column:
     """Return a time's days since 1970 in UTC, by arithmetic: Spark's own cast asks the calendar of a time zone."""
     micros, day = F.unix_micros(timestamp), F.lit(_DAY_MICROS)
-    return F.call_function("div", micros, day) - (micros % day < 0).cast(
-        "int"
-    )  # div goes towards 1970, also from before
+    before_its_day_began = (micros % day < 0).cast("int")  # div goes towards 1970, also from before
+    return F.call_function("div", micros, day) - before_its_day_began
 
 
 def _path(plan: Plan, name: str) -> Column:

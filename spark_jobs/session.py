@@ -65,7 +65,9 @@ _FASTER = {
     "spark.sql.codegen.cache.maxEntries": "500",  # a batch's are more than the 100 that Spark keeps for the next one
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # asks Java three times more for each part of a column
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # batches wait for seconds, not for hours
-    "spark.sql.maxConcurrentOutputFileWriters": "20",  # else all rows are sorted, be it for a single business date
+    # Else the rows of a partitioned table are sorted, be it for a single partition; now only those of tasks that have
+    # four and more. Each writer holds in memory what it has written so far, so there are few.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 _QUIET = {
     "spark.ui.showConsoleProgress": "false",

@@ -74,6 +74,7 @@ def test_lost_answers_are_no_reason_to_refuse(store: Store, bucket: str, proxy: 
     """The entry has an owner, though nobody was told."""
     proxy.on("PUT", "_delta_log/.*[123].json", Fault(Kind.RESET_AFTER), times=2)
     probe(store.url(bucket), {**store.options(proxy.url), **QUICK})
+    assert proxy.hits == 2
 
 
 def test_a_bucket_that_may_not_be_written_is_refused(store: Store, bucket: str, proxy: FaultProxy) -> None:
