@@ -5,11 +5,17 @@ with later ones. Records of a partition that was placed during the very poll tha
 previous life, beyond records that were dropped with it: they are discarded, and the partition is placed once more
 outside any callback, where librdkafka's own versioning keeps old records away. Positions are only ever given with an
 assignment; `seek` races with fetches that are under way.
+
+librdkafka numbers each start, pause and resumption of a partition when it is asked for, and goes by the one that it
+hears of last. A resumption of ours that crosses a start by librdkafka's own thread could leave a partition with the
+older number, and all of its records would be taken for outdated ones: it would never be read again, and nobody told.
+So partitions are resumed before they are given positions, and otherwise not while their fetching may be starting.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from itertools import compress
 from operator import not_
 from typing import TYPE_CHECKING, Any
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from ingestor.source import Listener
 
 _CLOSE_SECONDS = 5.0
+_STARTING_SECONDS = 0.2  # a few milliseconds, on a machine that is not overwhelmed
 _POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
@@ -64,6 +71,7 @@ class KafkaSource:
         self._placed_in_poll: dict[TopicPartition, int] = {}
         self._corrupt: dict[TopicPartition, int] = {}  # where a batch failed its checksum, until placed again
         self._routes: dict[str, str] = {}
+        self._given_at = -_STARTING_SECONDS  # when librdkafka was last given positions to start at
         wanted: dict[str, Any] = consumer_options(config, queue_bytes, flush_seconds)
         wanted["error_cb"] = self._errors.append
         wanted["logger"] = librdkafka_logger()
@@ -89,15 +97,18 @@ class KafkaSource:
         self._paused = (self._paused - set(tps)) | waiting
         self._placed_in_poll.update(starts)
         self._forget_corrupt(starts)
-        given = [KafkaTopicPartition(*tp, starts.get(tp, OFFSET_END)) for tp in tps]
-        if self._eager:
-            self._consumer.assign(given)
-        else:
-            self._consumer.incremental_assign(given)
         # A partition that was paused when it went is still paused when it comes back.
         self._consumer.resume(_theirs(starts))
+        self._give([KafkaTopicPartition(*tp, starts.get(tp, OFFSET_END)) for tp in tps])
         if waiting:
             self._consumer.pause(_theirs(waiting))
+
+    def _give(self, positions: list[KafkaTopicPartition]) -> None:
+        if self._eager:
+            self._consumer.assign(positions)
+        else:
+            self._consumer.incremental_assign(positions)
+        self._given_at = time.monotonic()
 
     def _on_gone(self, tell: Callable[[Collection[TopicPartition]], None], tps: list[TopicPartition]) -> None:
         tell(tps)
@@ -192,19 +203,17 @@ class KafkaSource:
         self._forget_corrupt(moved)
         again = [KafkaTopicPartition(*tp, offset) for tp, offset in moved.items()]
         with asking("placing partitions"):
+            # Only these: librdkafka fetches again what it has delivered since a partition was assigned or paused
+            # if it is told to resume one that is not paused.
+            self._consumer.resume(_theirs(moved))
             if self._eager:
                 others = self._assigned.difference(moved)
                 again += [KafkaTopicPartition(*tp, kept.get(tp, OFFSET_END)) for tp in others]
-                self._consumer.assign(again)
-                self._consumer.resume(_theirs(self._assigned - self._paused))
-                if self._paused:
-                    self._consumer.pause(_theirs(self._paused))
             else:
                 self._consumer.incremental_unassign(_theirs(moved))
-                self._consumer.incremental_assign(again)
-                # Only these: librdkafka fetches again what it has delivered since a partition was assigned or paused
-                # if it is told to resume one that is not paused.
-                self._consumer.resume(_theirs(moved))
+            self._give(again)
+            if self._eager and self._paused:
+                self._consumer.pause(_theirs(self._paused))
 
     def pause(self, tps: Collection[TopicPartition]) -> None:
         """Fetch no more from these partitions for now; heartbeats go on."""
@@ -219,6 +228,7 @@ class KafkaSource:
         again = set(tps) & self._paused
         if again:
             self._paused -= again
+            time.sleep(max(0.0, self._given_at + _STARTING_SECONDS - time.monotonic()))
             with asking("resuming"):
                 self._consumer.resume(_theirs(again))
 
