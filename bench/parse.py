@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 BYTES = 300
 _FILES = 8
 _WARM_UP_ROWS = 20_000
-_WARM_UPS = 5  # planning a batch is much code, which the JVM interprets at first; one full run of each follows
+_WARM_UPS = 10  # planning a batch is much code, which the JVM interprets at first; two full runs of each follow
 _SCHEMA = (
     "request_id BIGINT, user_id STRING, event_type STRING, amount DOUBLE, cob STRING, session STRING, "
     "country STRING, count INT, flag BOOLEAN, note STRING"
@@ -192,7 +192,7 @@ def run(rows: int, repeat: int) -> list[Taken]:
         report.say(f"made {rows:,} records")
         spark = session.start({"spark.driver.memory": "4g"}, s3=False)
         try:
-            for part in (*("warm",) * _WARM_UPS, "full"):
+            for part in (*("warm",) * _WARM_UPS, "full", "full"):
                 for each in ("bare", "job"):
                     measure(spark, folder / part, each)
             return [measure(spark, folder / "full", each) for _ in range(repeat) for each in ("bare", "job")]
