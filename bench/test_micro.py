@@ -15,7 +15,7 @@ from bench.tables import ROWS, OldTable
 from ingestor import deltalog
 from ingestor.budget import Budget
 from ingestor.buffer import Batch, Span, select
-from ingestor.extract import extract
+from ingestor.extract import extract, extract_stamps
 from ingestor.records import Columns, RawSchema, TopicPartition
 from ingestor.stager import Draft
 from ingestor.storage import LocalStorage
@@ -61,7 +61,7 @@ def test_extract(benchmark: BenchmarkFixture, size: int) -> None:
         for number in range(RECORDS)
     ]
     codes = np.zeros(RECORDS, np.int32)
-    benchmark(lambda: extract(messages, ("records",), codes, ()))
+    benchmark(lambda: extract(messages, extract_stamps(messages, ()), ("records",), codes, ()))
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["runs", "mixed"])
@@ -95,7 +95,7 @@ def test_draft(benchmark: BenchmarkFixture, tmp_path: Path, size: int) -> None:
         )
         for _ in range(DRAFT_BYTES // batch.payload_bytes):
             draft.add(batch, chain)
-        return draft.seal().result()
+        return draft.seal(worker).result()
 
     benchmark.pedantic(write, rounds=5, warmup_rounds=1)  # type: ignore[no-untyped-call]
 
@@ -106,7 +106,13 @@ def _batch(size: int) -> Batch:
         raise RuntimeError("no record was taken")
     rows = min(RECORDS, (4 << 20) // size)
     spans = {TopicPartition("records", 0): Span(last=rows - 1, count=rows)}
-    return Batch(batch.records.slice(0, rows), spans, rows * size, batch.newest_ms)
+    return Batch(
+        batch.records.slice(0, rows),
+        spans,
+        rows * size,
+        batch.memory_bytes * rows // batch.records.num_rows,
+        batch.newest_ms,
+    )
 
 
 @pytest.fixture(scope="module")

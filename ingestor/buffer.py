@@ -8,7 +8,7 @@ need not be contiguous: transaction markers, aborted records and compaction leav
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow as pa
 from ingestor.records import HEADERS, TIMESTAMP, Columns, RawSchema, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -41,6 +41,7 @@ class Batch:
     records: pa.RecordBatch
     spans: Mapping[TopicPartition, Span]
     payload_bytes: int  # payloads, keys and header data, as Kafka carried them
+    memory_bytes: int  # what the columns take as long as they wait to be written
     newest_ms: int  # the latest Kafka timestamp, -1 if no record has one
 
 
@@ -58,53 +59,86 @@ def select(columns: Columns, positions: Mapping[TopicPartition, int], schema: Ra
     if len(columns) == 0:
         return Selection(None, 0, 0)
     order, starts = _runs(columns)
-    ends = np.append(starts[1:], len(columns))
-    keep = np.ones(len(columns), dtype=bool)
+    offsets = columns.offsets if order is None else columns.offsets[order]
+    all_rise = _all_rise(offsets, starts)
     spans: dict[TopicPartition, Span] = {}
+    keep: npt.NDArray[np.bool_] | None = None  # None: every record
     duplicates = strangers = 0
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        at = order[start]
-        tp = TopicPartition(columns.topics[columns.topic_codes[at]], int(columns.partitions[at]))
-        rows = order[start:end]
+    for tp, start, end, first, span in _spans(columns, order, offsets, starts):
         position = positions.get(tp)
-        if position is None:
-            keep[rows] = False
-            strangers += len(rows)
+        if all_rise and position is not None and first >= position:
+            spans[tp] = span
             continue
-        offsets = columns.offsets[rows]
-        last_ms = int(columns.timestamps_ms[rows[-1]])
-        fresh = _fresh(offsets, position)
-        if fresh is not None:
-            keep[rows] = fresh
-            duplicates += int(len(rows) - np.count_nonzero(fresh))
-            offsets = offsets[fresh]
-        if len(offsets):
-            spans[tp] = Span(int(offsets[-1]), len(offsets), last_ms)
+        fresh = _fresh(offsets[start:end], position)
+        if keep is None:
+            keep = np.ones(len(columns), dtype=bool)
+        keep[slice(start, end) if order is None else order[start:end]] = fresh
+        taken = int(np.count_nonzero(fresh))
+        if position is None:
+            strangers += span.count
+        else:
+            duplicates += span.count - taken
+        if taken:
+            spans[tp] = Span(int(offsets[start:end][fresh][-1]), taken, span.last_ms)
     if not spans:
         return Selection(None, duplicates, strangers)
-    kept = None if keep.all() else np.flatnonzero(keep)
+    kept = None if keep is None or keep.all() else np.flatnonzero(keep)
     return Selection(_batch(columns, kept, spans, schema), duplicates, strangers)
 
 
-def _runs(columns: Columns) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the rows ordered by partition, Kafka's order kept within one, and where each partition starts."""
-    key = columns.partitions.astype(np.int64)
+def _runs(columns: Columns) -> tuple[npt.NDArray[np.intp] | None, npt.NDArray[np.intp]]:
+    """Return an order in which each partition is one run of rows, None if it is the rows' own, and where runs start.
+
+    Within a partition Kafka's order is kept.
+    """
+    key = columns.partitions
     if len(columns.topics) > 1:
-        key += columns.topic_codes.astype(np.int64) << 32
-    changes = np.flatnonzero(np.diff(key)) + 1
-    order = np.arange(len(key))
-    if len(np.unique(key[np.concatenate(([0], changes))])) != len(changes) + 1:  # a partition comes back
-        order = np.argsort(key, kind="stable")
-        changes = np.flatnonzero(np.diff(key[order])) + 1
-    return order, np.concatenate(([0], changes))
+        key = key + (columns.topic_codes.astype(np.int64) << 32)
+    starts = _starts(key)
+    if len(set(key[starts].tolist())) == len(starts):
+        return None, starts
+    order = np.argsort(key, kind="stable")
+    return order, _starts(key[order])
 
 
-def _fresh(offsets: npt.NDArray[np.int64], position: int) -> npt.NDArray[np.bool_] | None:
-    """Return which offsets are at the position or beyond and rise; None if all are, as they nearly always are."""
-    if offsets[0] >= position and bool((np.diff(offsets) > 0).all()):
-        return None
-    floor = np.maximum.accumulate(np.concatenate(([position - 1], offsets[:-1])))
-    return offsets > floor
+def _starts(key: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.intp]:
+    return np.concatenate(([0], np.flatnonzero(key[1:] != key[:-1]) + 1))
+
+
+def _all_rise(offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.intp]) -> bool:
+    """Tell whether offsets rise within each run, as they nearly always do."""
+    rising = offsets[1:] > offsets[:-1]
+    rising[starts[1:] - 1] = True  # from one partition to the next nothing has to
+    return bool(rising.all())
+
+
+def _spans(
+    columns: Columns,
+    order: npt.NDArray[np.intp] | None,
+    offsets: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.intp],
+) -> Iterator[tuple[TopicPartition, int, int, int, Span]]:
+    """Yield each run: its partition, where it starts and ends, its first offset, and its span if all of it is taken."""
+    ends = np.append(starts[1:], len(columns))
+    first_rows, last_rows = (starts, ends - 1) if order is None else (order[starts], order[ends - 1])
+    for start, end, code, partition, first, last, last_ms in zip(
+        starts.tolist(),
+        ends.tolist(),
+        columns.topic_codes[first_rows].tolist(),
+        columns.partitions[first_rows].tolist(),
+        offsets[starts].tolist(),
+        offsets[ends - 1].tolist(),
+        columns.timestamps_ms[last_rows].tolist(),
+        strict=True,
+    ):
+        yield TopicPartition(columns.topics[code], partition), start, end, first, Span(last, end - start, last_ms)
+
+
+def _fresh(offsets: npt.NDArray[np.int64], position: int | None) -> npt.NDArray[np.bool_]:
+    """Return which of a partition's offsets are at its position or beyond, and above all before them."""
+    if position is None:
+        return np.zeros(len(offsets), dtype=bool)
+    return offsets > np.maximum.accumulate(np.concatenate(([position - 1], offsets[:-1])))
 
 
 def _batch(
@@ -133,21 +167,20 @@ def _batch(
         weights.append(arrays["message_headers"])
     if "timestamp_type" in schema.extras and columns.timestamp_types is not None:
         arrays["message_timestamp_type"] = _TIMESTAMP_TYPES.take(pa.array(columns.timestamp_types))
-    names = [field.name for field in schema.file]
-    batch = pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
+    batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     weight = sum(array.nbytes for array in weights)
     if kept is not None:
         weight = weight * len(kept) // len(columns)
         batch = batch.take(pa.array(kept))
         milliseconds = milliseconds[kept]
-    return Batch(batch, dict(spans), weight, int(milliseconds.max()))
+    return Batch(batch, spans, weight, batch.nbytes, int(milliseconds.max()))
 
 
 def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.Array:
     """Return Kafka's milliseconds as UTC microseconds; null where Kafka has none, or no calendar reaches."""
-    without = (milliseconds == -1) | (milliseconds < -_MAX_TIMESTAMP_MS) | (milliseconds > _MAX_TIMESTAMP_MS)
-    if not without.any():
+    if milliseconds.min() >= 0 and milliseconds.max() <= _MAX_TIMESTAMP_MS:
         return pa.array(milliseconds * 1000, pa.int64()).view(TIMESTAMP)  # a cast would load all of pyarrow.compute
+    without = (milliseconds == -1) | (milliseconds < -_MAX_TIMESTAMP_MS) | (milliseconds > _MAX_TIMESTAMP_MS)
     micros = np.where(without, 0, milliseconds) * 1000
     return pa.array(micros, pa.int64(), mask=without).view(TIMESTAMP)
 

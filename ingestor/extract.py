@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 from operator import countOf, itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from confluent_kafka import Message
@@ -29,27 +29,51 @@ def extract_topics(messages: list[Message]) -> tuple[tuple[str, ...], npt.NDArra
     return topics, np.fromiter(map(codes.__getitem__, names), np.int32, count)
 
 
+class Stamps(NamedTuple):
+    """The timestamps of messages, -1 for whatever has none; their types only where somebody asked for them."""
+
+    ms: npt.NDArray[np.int64]
+    types: npt.NDArray[np.int8] | None
+
+    @property
+    def all_there(self) -> bool:
+        """Tell whether every message has a timestamp: then none is an event, for librdkafka gives events none."""
+        return len(self.ms) == 0 or bool(self.ms.min() >= 0)
+
+    def of(self, rows: npt.NDArray[np.intp]) -> Stamps:
+        """Return those of some messages."""
+        return Stamps(self.ms[rows], None if self.types is None else self.types[rows])
+
+
+def extract_stamps(messages: list[Message], extras: Collection[str]) -> Stamps:
+    """Return what messages say about time."""
+    count = len(messages)
+    if "timestamp_type" in extras:
+        stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
+        return Stamps(stamps[1::2].copy(), stamps[0::2].astype(np.int8))
+    # Two thirds of the time.
+    return Stamps(np.fromiter(map(itemgetter(1), map(Message.timestamp, messages)), np.int64, count), None)
+
+
 def extract(
-    messages: list[Message], topics: tuple[str, ...], topic_codes: npt.NDArray[np.int32], extras: Collection[str]
+    messages: list[Message],
+    stamps: Stamps,
+    topics: tuple[str, ...],
+    topic_codes: npt.NDArray[np.int32],
+    extras: Collection[str],
 ) -> Columns:
     """Turn messages into columns; the accessors run in C, nothing else is called per record."""
     count = len(messages)
-    types = None
-    if "timestamp_type" in extras:
-        stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
-        types, timestamps_ms = stamps[0::2].astype(np.int8), stamps[1::2].copy()
-    else:  # two thirds of the time
-        timestamps_ms = np.fromiter(map(itemgetter(1), map(Message.timestamp, messages)), np.int64, count)
     return Columns(
         topics=topics,
         topic_codes=topic_codes,
         partitions=np.fromiter(map(Message.partition, messages), np.int32, count),
         offsets=np.fromiter(map(Message.offset, messages), np.int64, count),
-        timestamps_ms=timestamps_ms,
+        timestamps_ms=stamps.ms,
         values=list(map(Message.value, messages)),
         keys=list(map(Message.key, messages)) if "key" in extras else None,
         headers=list(map(Message.headers, messages))  # type: ignore[arg-type]  # a record's are a list
         if "headers" in extras
         else None,
-        timestamp_types=types,
+        timestamp_types=stamps.types,
     )

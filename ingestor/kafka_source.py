@@ -27,7 +27,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from ingestor.broker import asking, bad_client_config, kafka_failure
 from ingestor.consumer_options import consumer_options, subscription
 from ingestor.errors import IngestorError
-from ingestor.extract import extract, extract_topics
+from ingestor.extract import Stamps, extract, extract_stamps, extract_topics
 from ingestor.logs import librdkafka_logger
 from ingestor.records import TopicPartition
 from ingestor.source import Polled
@@ -130,10 +130,10 @@ class KafkaSource:
         with asking("polling Kafka"):
             messages = self._consumer.consume(max_records, timeout)
         polled = Polled()
-        if any(map(Message.error, messages)):
-            errors = list(map(Message.error, messages))
-            self._take_events(zip(compress(messages, errors), filter(None, errors), strict=True), polled)
-            messages = list(compress(messages, map(not_, errors)))
+        stamps = extract_stamps(messages, self._extras)
+        came = len(messages)
+        if not stamps.all_there:
+            messages = self._without_events(messages, polled)
         if self._corrupt:
             messages = self._stop_at_corrupt(messages, polled)
         while self._errors:
@@ -142,8 +142,15 @@ class KafkaSource:
             messages = self._discard_ambiguous(messages, polled)
         if messages:
             polled.records = len(messages)
-            polled.columns = self._columns(messages)
+            if len(messages) < came:
+                stamps = extract_stamps(messages, self._extras)
+            polled.columns = self._columns(messages, stamps)
         return polled
+
+    def _without_events(self, messages: list[Message], polled: Polled) -> list[Message]:
+        errors = list(map(Message.error, messages))
+        self._take_events(zip(compress(messages, errors), filter(None, errors), strict=True), polled)
+        return list(compress(messages, map(not_, errors)))
 
     def _take_events(self, events: Iterable[tuple[Message, KafkaError]], polled: Polled) -> None:
         """Take in what is no record; every event is told or raised."""
@@ -252,17 +259,18 @@ class KafkaSource:
         if closing.is_alive():
             librdkafka_logger().warning("Kafka did not answer: left without leaving the group")
 
-    def _columns(self, messages: list[Message]) -> dict[str, Columns]:
+    def _columns(self, messages: list[Message], stamps: Stamps) -> dict[str, Columns]:
         topics, topic_codes = self._topics_of(messages)
         by_route: dict[str, list[int]] = {}
         for code, topic in enumerate(topics):
             by_route.setdefault(self._route(topic), []).append(code)
         if len(by_route) == 1:
-            return {next(iter(by_route)): extract(messages, topics, topic_codes, self._extras)}
+            return {next(iter(by_route)): extract(messages, stamps, topics, topic_codes, self._extras)}
         split = {}
         for route, wanted in by_route.items():
             rows = np.flatnonzero(np.isin(topic_codes, wanted))
-            split[route] = extract([messages[row] for row in rows.tolist()], topics, topic_codes[rows], self._extras)
+            own = [messages[row] for row in rows.tolist()]
+            split[route] = extract(own, stamps.of(rows), topics, topic_codes[rows], self._extras)
         return split
 
     def _topics_of(self, messages: list[Message]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:

@@ -180,7 +180,7 @@ class Lane:
         gaps = tuple(self._gaps.pop(tp) for tp in sorted(tps) if tp in self._gaps)
         info = self._describe(tps, gaps)
         self._chain.update(draft.last)
-        staged = draft.seal()
+        staged = draft.seal(self._store)
         landed: Future[Landed] = Future()
 
         def land(done: Future[Staged]) -> None:

@@ -161,7 +161,7 @@ class Pipeline:
             self._watcher.accepted(name, selection)
             if selection.batch is not None:
                 rows += selection.batch.records.num_rows
-                size += selection.batch.records.nbytes
+                size += selection.batch.memory_bytes
         if rows:
             self._poll_records = max(1, min(self._poll_records_max, _POLL_BYTES * rows // max(1, size)))
         self._partitions.ends.update(polled.ends)

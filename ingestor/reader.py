@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from ingestor.broker import Broker, asking, kafka_failure
 from ingestor.by_hand import by_hand
 from ingestor.errors import Unavailable
-from ingestor.extract import extract
+from ingestor.extract import extract, extract_stamps
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ class KafkaReader:
             if messages:
                 heard_at = time.monotonic()
             for tp, records in _sorted_out(messages, waiting):
-                yield tp, extract(records, (tp.topic,), np.zeros(len(records), np.int32), self._extras)
+                stamps = extract_stamps(records, self._extras)
+                yield tp, extract(records, stamps, (tp.topic,), np.zeros(len(records), np.int32), self._extras)
                 heard_at = time.monotonic()  # what is done with them may take its time
             done = [KafkaTopicPartition(*tp) for tp in _assigned(consumer) if tp not in waiting]
             if done:

@@ -7,16 +7,17 @@ so a file's size does not show in the process's. `Draft` is the poll thread's vi
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ingestor.parquet import FileWriter
 from ingestor.policy import DraftStats
 from ingestor.records import INGEST_DATE, RawSchema, TopicPartition
+from ingestor.worker import run_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Future
     from datetime import date
 
     from ingestor.budget import Budget
@@ -98,29 +99,36 @@ class Draft:
             self._counts[tp] = self._counts.get(tp, 0) + span.count
         self._payload_bytes += batch.payload_bytes
         self._newest_ms = max(self._newest_ms, batch.newest_ms)
-        self._budget.take(batch.records.nbytes)
-        self._worker.submit(lambda: self._writer.write(batch.records))
+        self._budget.take(batch.memory_bytes)
+        self._worker.submit(lambda: self._writer.write(batch))
 
-    def seal(self) -> Future[Staged]:
-        """Close the file once all batches are written; the future says what there is to commit."""
-        expected, last, counts = dict(self.expected), dict(self.last), dict(self._counts)
-        last_ms = dict(self._last_ms)
+    def seal(self, store: Worker) -> Future[Staged]:
+        """Finish the file once all batches are written; the future says what there is to commit.
 
-        def close() -> Staged:
-            file = self._writer.close()
-            return Staged(
-                commit_id=self.commit_id,
-                files=(file,),
-                expected=expected,
-                last=last,
-                counts=counts,
-                payload_bytes=self._payload_bytes,
-                newest_ms=self._newest_ms,
-                last_ms=last_ms,
-                write_seconds=self._writer.seconds,
-            )
+        It is made durable on the thread that will commit it, so that the next file is encoded meanwhile. Nothing may
+        be added any more.
+        """
+        staged: Future[Staged] = Future()
 
-        return self._worker.submit(close)
+        def settle(_finished: Future[None]) -> None:
+            store.submit(lambda: run_into(staged, self._settle))
+
+        self._worker.submit(self._writer.finish).add_done_callback(settle)
+        return staged
+
+    def _settle(self) -> Staged:
+        file = self._writer.settle()
+        return Staged(
+            commit_id=self.commit_id,
+            files=(file,),
+            expected=self.expected,
+            last=self.last,
+            counts=self._counts,
+            payload_bytes=self._payload_bytes,
+            newest_ms=self._newest_ms,
+            last_ms=self._last_ms,
+            write_seconds=self._writer.seconds,
+        )
 
     def abort(self) -> None:
         """Throw the file away; no commit has named it, and none will."""

@@ -1,4 +1,4 @@
-"""How often a broker is asked for records: seldom, and without a record coming late for it."""
+"""Fetching: how often a broker is asked for records, and what comes that is none."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
 from ingestor.consumer_options import consumer_options
+from ingestor.extract import extract_stamps
 from tests.support import topics
 
 if TYPE_CHECKING:
@@ -60,6 +61,32 @@ def test_records_that_come_one_by_one_are_fetched_together(kafka: Cluster) -> No
     consumer.close()
 
     assert 0 < fetches[-1] <= elapsed / WAIT_SECONDS + 3
+
+
+def test_no_event_has_a_timestamp(kafka: Cluster) -> None:
+    """The source looks for events only where a timestamp is missing; librdkafka gives them none, of whatever kind."""
+    topic = topics.create(kafka.bootstrap, partitions=2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, b"record", partition=0)
+    assert producer.flush(30) == 0
+    assigned = Consumer(options({"bootstrap.servers": kafka.bootstrap, "group.id": topic}))
+    assigned.assign([TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 7)])
+    subscribed = Consumer(options({"bootstrap.servers": kafka.bootstrap, "group.id": f"{topic}-2"}))
+    subscribed.subscribe(["no-such-topic"])
+    wanted = {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.UNKNOWN_TOPIC_OR_PART}
+    seen: list[Message] = []
+    began = time.monotonic()
+    while wanted - {error.code() for message in seen if (error := message.error()) is not None}:
+        assert time.monotonic() - began < 60, f"only {[message.error() for message in seen]} came"
+        seen += [*assigned.consume(10, 0.1), *subscribed.consume(10, 0.1)]
+    assigned.close()
+    subscribed.close()
+
+    stamps = extract_stamps(seen, ())
+    events = [message.error() is not None for message in seen]
+    assert not stamps.all_there
+    assert [ms == -1 for ms in stamps.ms.tolist()] == events
+    assert not all(events)
 
 
 @pytest.mark.parametrize(

@@ -351,8 +351,8 @@ MUTANTS = (
     Mutant(
         "redelivered records taken again",
         "buffer.py",
-        "if offsets[0] >= position and",
-        "if",
+        "if all_rise and position is not None and first >= position:",
+        "if all_rise and position is not None:",
         (_unit("buffer"), _MACHINE),
     ),
     Mutant(
@@ -365,11 +365,25 @@ MUTANTS = (
     Mutant(
         "a partition that comes back splits in two",
         "buffer.py",
-        "!= len(changes) + 1:",
-        "< 0:",
+        "    if len(set(key[starts].tolist())) == len(starts):\n        return None, starts\n    order",
+        "    return None, starts\n    order",
+        (_unit("buffer"), _MACHINE),
+    ),
+    Mutant(
+        "a run that goes back is taken whole",
+        "buffer.py",
+        "    return bool(rising.all())",
+        "    return True",
         (_unit("buffer"), _MACHINE),
     ),
     Mutant("missing timestamps are 1969", "buffer.py", "(milliseconds == -1) |", "", (_unit("buffer"),)),
+    Mutant(
+        "events taken for records",
+        "extract.py",
+        "len(self.ms) == 0 or bool(self.ms.min() >= 0)",
+        "True",
+        (_unit("extract"),),
+    ),
     Mutant(
         "statistics' maxima are minima",
         "parquet.py",
@@ -394,7 +408,7 @@ MUTANTS = (
     Mutant(
         "the file is committed before it is durable",
         "parquet.py",
-        "        self._storage.settle(self._path)\n",
+        "            self._storage.settle(self._path)\n",
         "",
         (_unit("stager"), _MACHINE),
     ),

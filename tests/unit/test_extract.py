@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from confluent_kafka import Message
 
-from ingestor.extract import extract, extract_topics
+from ingestor.extract import Stamps, extract, extract_stamps, extract_topics
 
 
 def messages(*topics: str) -> list[Message]:
@@ -31,7 +31,8 @@ def test_each_record_of_several_topics_points_to_its_own() -> None:
 
 def test_columns_hold_what_the_records_say() -> None:
     polled = messages("t", "t", "t")
-    columns = extract(polled, ("t",), np.zeros(3, np.int32), ("key", "timestamp_type"))
+    extras = ("key", "timestamp_type")
+    columns = extract(polled, extract_stamps(polled, extras), ("t",), np.zeros(3, np.int32), extras)
     assert columns.partitions.tolist() == [0, 1, 2]
     assert columns.offsets.tolist() == [0, 10, 20]
     assert columns.timestamps_ms.tolist() == [0, 1, 2]
@@ -40,6 +41,22 @@ def test_columns_hold_what_the_records_say() -> None:
     assert columns.headers is None
     assert columns.timestamp_types is not None
     assert columns.timestamp_types.tolist() == [1, 2, 1]
-    bare = extract(polled, ("t",), np.zeros(3, np.int32), ())
+    bare = extract(polled, extract_stamps(polled, ()), ("t",), np.zeros(3, np.int32), ())
     assert bare.timestamps_ms.tolist() == [0, 1, 2]
     assert (bare.keys, bare.timestamp_types) == (None, None)
+
+
+def test_where_every_message_has_a_timestamp_none_is_an_event() -> None:
+    """Events have -1, which also a record may have: then all have to be looked at."""
+    assert Stamps(np.array([0, 5]), None).all_there
+    assert Stamps(np.array([], np.int64), None).all_there
+    assert not Stamps(np.array([5, -1, 5]), None).all_there
+
+
+def test_the_stamps_of_some_messages_stay_beside_them() -> None:
+    types = np.array([1, 2, 1], np.int8)
+    some = Stamps(np.array([10, 20, 30]), types).of(np.array([0, 2]))
+    assert some.ms.tolist() == [10, 30]
+    assert some.types is not None
+    assert some.types.tolist() == [1, 1]
+    assert Stamps(np.array([10, 20]), None).of(np.array([1])).types is None

@@ -72,7 +72,7 @@ class Desk:
         return batch
 
     def seal(self) -> Staged:
-        future = self.draft.seal()
+        future = self.draft.seal(self.worker)
         self.worker.run()
         return future.result(timeout=0)
 
@@ -386,6 +386,20 @@ def test_rows_after_a_failure_are_counted_out(desk: Desk, monkeypatch: pytest.Mo
         desk.worker.run()
     assert desk.draft.failure is not None
     assert desk.budget.used == 0
+
+
+def test_a_file_is_made_durable_by_whoever_commits_it(desk: Desk) -> None:
+    """So the worker encodes the next one, where it would wait for a disk or for a store."""
+    store = ManualWorker()
+    desk.add((A0, 0))
+    staged = desk.draft.seal(store)
+    desk.worker.run()
+    assert len(desk.worker) == 0
+    assert not staged.done()
+    assert desk.memory.files == {}
+
+    store.run()
+    assert list(desk.memory.files) == [staged.result(timeout=0).files[0].path]
 
 
 def test_a_local_file_is_there_when_it_is_sealed(tmp_path: Path) -> None:
