@@ -95,7 +95,8 @@ def test_draft(benchmark: BenchmarkFixture, tmp_path: Path, size: int) -> None:
         )
         for _ in range(DRAFT_BYTES // batch.payload_bytes):
             draft.add(batch, chain)
-        return draft.seal(worker).result()
+        draft.finish().result()
+        return draft.settle()
 
     benchmark.pedantic(write, rounds=5, warmup_rounds=1)  # type: ignore[no-untyped-call]
 

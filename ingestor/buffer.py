@@ -167,7 +167,8 @@ def _batch(
         weights.append(arrays["message_headers"])
     if "timestamp_type" in schema.extras and columns.timestamp_types is not None:
         arrays["message_timestamp_type"] = _TIMESTAMP_TYPES.take(pa.array(columns.timestamp_types))
-    batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+    names = schema.file.names
+    batch = pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
     weight = sum(array.nbytes for array in weights)
     if kept is not None:
         weight = weight * len(kept) // len(columns)

@@ -1,8 +1,8 @@
 """One route's way from columns to the log: positions, the open draft, and the batch that is being committed.
 
-The lane lives on the poll thread. Encoding runs on one worker, everything that touches the table on another, each in
-order; the lane only ever looks whether their futures are done. At most one draft is open and one batch is landing, so
-a store that does not answer stops the lane instead of filling the memory.
+The lane lives on the poll thread. Files are encoded on one worker; making them durable and all that touches the log
+are another's, each in order; the lane only ever looks whether their futures are done. At most one draft is open and one
+batch is landing, so a store that does not answer stops the lane instead of filling the memory.
 
 What a draft builds on is the *chain*: for each partition the txn that the table will have once everything sealed
 before has landed. If a batch turns out to be fenced, the chain is broken, and all that was built on it is dropped.
@@ -40,8 +40,7 @@ class Landing:
     """A sealed draft on its way into the log."""
 
     reason: FlushReason
-    staged: Future[Staged]
-    landed: Future[Landed]
+    landed: Future[tuple[Staged, Landed]]
     partitions: frozenset[TopicPartition]
     gaps: tuple[Gap, ...]
 
@@ -103,7 +102,7 @@ class Lane:
         self._today = today
 
     @property
-    def blocking(self) -> Future[Landed] | None:
+    def blocking(self) -> Future[tuple[Staged, Landed]] | None:
         """Return what the open draft waits for: it is due, but the one before is still landing."""
         return self._landing.landed if self._landing is not None and self._due() is not None else None
 
@@ -180,14 +179,15 @@ class Lane:
         gaps = tuple(self._gaps.pop(tp) for tp in sorted(tps) if tp in self._gaps)
         info = self._describe(tps, gaps)
         self._chain.update(draft.last)
-        staged = draft.seal(self._store)
-        landed: Future[Landed] = Future()
+        landed: Future[tuple[Staged, Landed]] = Future()
 
-        def land(done: Future[Staged]) -> None:
-            self._store.submit(lambda: run_into(landed, lambda: self._land(done.result(), info)))
+        def land() -> tuple[Staged, Landed]:
+            """Settle and commit in one go: a placement in between would read what is about to be no longer true."""
+            staged = draft.settle()
+            return staged, self._land(staged, info)
 
-        staged.add_done_callback(land)
-        self._landing = Landing(reason, staged, landed, tps, gaps)
+        draft.finish().add_done_callback(lambda _finished: self._store.submit(lambda: run_into(landed, land)))
+        self._landing = Landing(reason, landed, tps, gaps)
 
     def flush(self, reason: FlushReason, seconds_left: Callable[[], float]) -> Progress:
         """Land everything there is, waiting for it as long as there is time."""
@@ -236,8 +236,8 @@ class Lane:
         self._landing = None
         error = landing.landed.exception()
         if error is None:
-            landed = landing.landed.result()
-            progress.flushed.append(Flushed(landing.staged.result(), landed, landing.reason, landing.gaps))
+            staged, landed = landing.landed.result()
+            progress.flushed.append(Flushed(staged, landed, landing.reason, landing.gaps))
             return
         self._start_over(progress, error, doing="writing a data file")
 

@@ -32,7 +32,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FileWriter:
-    """The worker's side of a draft: gathers batches to row groups, writes them, tells the file's statistics."""
+    """A draft's file: gathers batches to row groups, writes them, tells the file's statistics.
+
+    The encoding worker has it until it is finished, then whoever settles it.
+    """
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class FileWriter:
         self._size = int(self._sink.tell())
 
     def _close(self) -> None:
-        if self._sink is not None:
+        if self._sink is not None:  # or else finishing has failed
             self._sink.close()
             self._storage.settle(self._path)
 

@@ -7,17 +7,16 @@ so a file's size does not show in the process's. `Draft` is the poll thread's vi
 from __future__ import annotations
 
 import uuid
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ingestor.parquet import FileWriter
 from ingestor.policy import DraftStats
 from ingestor.records import INGEST_DATE, RawSchema, TopicPartition
-from ingestor.worker import run_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Future
     from datetime import date
 
     from ingestor.budget import Budget
@@ -102,21 +101,15 @@ class Draft:
         self._budget.take(batch.memory_bytes)
         self._worker.submit(lambda: self._writer.write(batch))
 
-    def seal(self, store: Worker) -> Future[Staged]:
-        """Finish the file once all batches are written; the future says what there is to commit.
+    def finish(self) -> Future[None]:
+        """Finish the file once all batches are written; nothing may be added any more, and `settle` is to come."""
+        return self._worker.submit(self._writer.finish)
 
-        It is made durable on the thread that will commit it, so that the next file is encoded meanwhile. Nothing may
-        be added any more.
+    def settle(self) -> Staged:
+        """Make the finished file durable, and return what there is to commit; raise if it could not be written.
+
+        For the thread that commits it, so that the worker encodes the next file meanwhile.
         """
-        staged: Future[Staged] = Future()
-
-        def settle(_finished: Future[None]) -> None:
-            store.submit(lambda: run_into(staged, self._settle))
-
-        self._worker.submit(self._writer.finish).add_done_callback(settle)
-        return staged
-
-    def _settle(self) -> Staged:
         file = self._writer.settle()
         return Staged(
             commit_id=self.commit_id,

@@ -370,6 +370,15 @@ MUTANTS = (
         (_unit("buffer"), _MACHINE),
     ),
     Mutant(
+        "a placement comes between a file and its commit",
+        "lane.py",
+        "draft.finish().add_done_callback(lambda _finished: self._store.submit(lambda: run_into(landed, land)))",
+        "draft.finish().add_done_callback("
+        "lambda _: self._store.submit(lambda: None).add_done_callback("
+        "lambda _: self._store.submit(lambda: run_into(landed, land))))",
+        (_unit("pipeline"),),
+    ),
+    Mutant(
         "a run that goes back is taken whole",
         "buffer.py",
         "    return bool(rising.all())",

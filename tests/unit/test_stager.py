@@ -72,9 +72,10 @@ class Desk:
         return batch
 
     def seal(self) -> Staged:
-        future = self.draft.seal(self.worker)
+        finished = self.draft.finish()
         self.worker.run()
-        return future.result(timeout=0)
+        finished.result(timeout=0)
+        return self.draft.settle()
 
     def read(self, staged: Staged) -> pa.Table:
         return self.parquet(staged).read()
@@ -388,18 +389,15 @@ def test_rows_after_a_failure_are_counted_out(desk: Desk, monkeypatch: pytest.Mo
     assert desk.budget.used == 0
 
 
-def test_a_file_is_made_durable_by_whoever_commits_it(desk: Desk) -> None:
-    """So the worker encodes the next one, where it would wait for a disk or for a store."""
-    store = ManualWorker()
+def test_a_finished_file_needs_the_worker_no_more(desk: Desk) -> None:
+    """Whoever commits it waits for the disk or the store, while the worker encodes the next one."""
     desk.add((A0, 0))
-    staged = desk.draft.seal(store)
+    desk.draft.finish()
     desk.worker.run()
-    assert len(desk.worker) == 0
-    assert not staged.done()
     assert desk.memory.files == {}
-
-    store.run()
-    assert list(desk.memory.files) == [staged.result(timeout=0).files[0].path]
+    staged = desk.draft.settle()
+    assert len(desk.worker) == 0
+    assert list(desk.memory.files) == [staged.files[0].path]
 
 
 def test_a_local_file_is_there_when_it_is_sealed(tmp_path: Path) -> None:

@@ -43,4 +43,5 @@ def stage(
     batch = select(columns_of(found), positions, schema).batch
     assert batch is not None, "a file has rows"
     draft.add(batch, before)
-    return draft.seal(InstantWorker()).result()
+    draft.finish()
+    return draft.settle()
