@@ -73,12 +73,13 @@ class Bench:
         self._flush = {"bytes": flush_mib << 20}
 
     def fill(self) -> None:
-        """Make the topics and fill all but the empty one."""
+        """Make the topics, fill all but the empty one, and read them once: the first to read has a slow broker."""
         topics.create(self._bootstrap, EMPTY, partitions=PARTITIONS)
         for size, count in self._counts.items():
             topics.create(self._bootstrap, topic(size), partitions=PARTITIONS)
             cost = self._child("produce", self._bootstrap, topic(size), size, count).cost
             report.say(f"produced {count:,} records of {size:,} B in {cost.wall_seconds:.1f} s")
+            self._child("consume", self._bootstrap, topic(size), count)
 
     def run(self, program: str, size: int, repetition: int) -> Run:
         """Measure one program."""
