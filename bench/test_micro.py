@@ -107,13 +107,8 @@ def _batch(size: int) -> Batch:
         raise RuntimeError("no record was taken")
     rows = min(RECORDS, (4 << 20) // size)
     spans = {TopicPartition("records", 0): Span(last=rows - 1, count=rows)}
-    return Batch(
-        batch.records.slice(0, rows),
-        spans,
-        rows * size,
-        batch.memory_bytes * rows // batch.records.num_rows,
-        batch.newest_ms,
-    )
+    records = batch.records.slice(0, rows)
+    return Batch(records, spans, rows * size, records.nbytes, batch.newest_ms)
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from ingestor.consumer_options import consumer_options
 from ingestor.extract import extract_stamps
 from ingestor.kafka_source import KafkaSource
 from tests.support import topics
+from tests.support.listener import FromTheHead
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-    from ingestor.records import TopicPartition as Partition
     from tests.support.kafka import Cluster
 
 pytestmark = pytest.mark.integration
@@ -91,18 +91,6 @@ def test_no_event_has_a_timestamp(kafka: Cluster) -> None:
     assert not all(events)
 
 
-class Reader:
-    """Reads every partition from its head."""
-
-    def on_assigned(self, tps: Collection[Partition]) -> dict[Partition, int]:
-        return dict.fromkeys(tps, 0)
-
-    def on_revoked(self, _tps: Collection[Partition]) -> None:
-        """Hold nothing."""
-
-    on_lost = on_revoked
-
-
 def test_events_among_the_records_of_two_routes_move_nothing(kafka: Cluster) -> None:
     """Each record keeps its own timestamp; the ends of empty partitions come first in the same poll."""
     names = sorted(topics.create(kafka.bootstrap, partitions=2) for _ in range(2))
@@ -111,21 +99,25 @@ def test_events_among_the_records_of_two_routes_move_nothing(kafka: Cluster) -> 
         stamp = 1_700_000_000_000 + number
         producer.produce(names[number % 2], b"%d" % stamp, partition=0, timestamp=stamp)
     assert producer.flush(30) == 0
-    config = {"bootstrap.servers": kafka.bootstrap, "group.id": names[0], "auto.offset.reset": "earliest"}
+    config = {"bootstrap.servers": kafka.bootstrap, "group.id": names[0]}
     source = KafkaSource(config, names, route_of=str, queue_bytes=QUEUE_BYTES, flush_seconds=FLUSH_SECONDS)
-    source.subscribe(Reader())
-    mixed = seen = 0
+    listener = FromTheHead()
+    source.subscribe(listener)
+    mixed, seen = False, 0
     began = time.monotonic()
-    while seen < 400:
+    while not mixed or seen < 400:
         assert time.monotonic() - began < 60
-        polled = source.poll(1_000, 2.0)  # takes so long while fewer come
-        mixed += bool(polled.ends) and len(polled.columns) == 2
+        if seen == 400:  # what came of the two did not come together
+            seen = 0
+            source.reposition(dict.fromkeys(listener.owned, 0), kept={})
+        polled = source.poll(1_000, 1.0)  # takes so long while fewer come
+        mixed |= bool(polled.ends) and len(polled.columns) == 2
         for route, columns in polled.columns.items():
             assert {columns.topics[code] for code in columns.topic_codes} == {route}
             assert columns.timestamps_ms.tolist() == [int(value or 0) for value in columns.values]
             seen += len(columns)
     source.close()
-    assert mixed
+    assert seen == 400
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,11 @@ from ingestor import kafka_source
 from ingestor.kafka_source import KafkaSource
 from tests.support import topics
 from tests.support.ingestors import eventually
+from tests.support.listener import FromTheHead
 from tests.support.topics import Record
 from tests.support.traffic import Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from ingestor.records import TopicPartition
     from tests.support.ingestors import Deploy, Deployment, Ingestor
     from tests.support.kafka import Cluster
 
@@ -218,12 +216,12 @@ class Overheard:
         return ["start" if name in self._STARTS else name for name in self._calls if name in ("resume", *self._STARTS)]
 
 
-class Member:
-    """A bare source that reads every partition from its head whenever it gets it."""
+class Member(FromTheHead):
+    """A bare source, and its listener."""
 
     def __init__(self, config: dict[str, str], topic: str) -> None:
+        super().__init__()
         self.source = KafkaSource(config, [topic], route_of=lambda _topic: "route", queue_bytes=MIB, flush_seconds=1)
-        self.owned: set[TopicPartition] = set()
         self._counts: dict[int, int] = {}
 
     def join(self) -> None:
@@ -235,15 +233,6 @@ class Member:
             for partition in columns.partitions.tolist():
                 self._counts[partition] = self._counts.get(partition, 0) + 1
         return {0: 0, 1: 0} | self._counts
-
-    def on_assigned(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        self.owned.update(tps)
-        return dict.fromkeys(tps, 0)
-
-    def on_revoked(self, tps: Collection[TopicPartition]) -> None:
-        self.owned.difference_update(tps)
-
-    on_lost = on_revoked
 
 
 @pytest.mark.faults

@@ -228,6 +228,25 @@ def test_lost_partitions_land_nothing(one: World) -> None:
     assert landed(one) == {A0: [], A1: []}
 
 
+def test_partitions_that_come_back_are_placed_behind_what_is_landing(one: World) -> None:
+    """The file is finished, the store thread has not got to it: a place from before its commit would be outdated."""
+    process = one.process(limits=NEVER)
+    process.go(3)
+    process.lane.seal(FlushReason.ROWS)
+    process.encoder.run()
+    one.group.expire(process.name)
+    process.step(patience=0)
+    one.group.join(process.name)
+    for _ in range(3):
+        one.clock.advance(1)
+        process.step(patience=0)
+    process.work()
+    process.go(4)
+    assert "started over: fenced" not in process.told.events
+    assert {tp: place.position for tp, place in process.told.placements[-1].placements.items()} == {A0: 4, A1: 4}
+    assert landed(one) == {A0: FOUR, A1: FOUR}
+
+
 def test_a_process_that_slept_loses_to_its_successor(both: World) -> None:
     """It wakes with a sealed file, a place in the queue, and partitions that are no longer its own."""
     sleeper = both.process(limits=NEVER)
@@ -340,25 +359,6 @@ def test_a_new_partition_is_read_from_its_start(one: World) -> None:
 
 
 # --- lost positions ---
-
-
-def test_partitions_that_come_back_are_placed_behind_what_is_landing(one: World) -> None:
-    """The file is finished, the store thread has not got to it: a place from before its commit would be outdated."""
-    process = one.process(limits=NEVER)
-    process.go(3)
-    process.lane.seal(FlushReason.ROWS)
-    process.encoder.run()
-    one.group.expire(process.name)
-    process.step(patience=0)
-    one.group.join(process.name)
-    for _ in range(3):
-        one.clock.advance(1)
-        process.step(patience=0)
-    process.work()
-    process.go(4)
-    assert "started over: fenced" not in process.told.events
-    assert {tp: place.position for tp, place in process.told.placements[-1].placements.items()} == {A0: 4, A1: 4}
-    assert landed(one) == {A0: FOUR, A1: FOUR}
 
 
 def test_a_lost_position_is_placed_again_and_the_gap_declared(both: World) -> None:
