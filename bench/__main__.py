@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import subprocess
 import sys
 
@@ -14,6 +16,7 @@ ALONE = ("check",)  # not part of everything: it compares with what was measured
 
 def main(arguments: list[str]) -> int:
     """Run one benchmark here, or each in a process of its own: what one leaves in memory is no other's business."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(os.EX_TEMPFAIL))  # so that what was started is stopped
     if arguments and arguments[0] in (*BENCHMARKS, *ALONE):
         code: int = importlib.import_module(f"bench.{arguments[0]}").main(arguments[1:])
         return code

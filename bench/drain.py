@@ -1,7 +1,7 @@
 """How much CPU, time and memory a drain takes: `ingestor run --once` beside its two floors, on a real broker.
 
-The programs take turns. What records cost is always told apart from what starting up costs: each program's own doc
-says how.
+All of them with libc's allocator, and again with the image's. The programs take turns. What records cost is always told
+apart from what starting up costs: each program's own doc says how.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import measure, report
+from bench import image, measure, report
 from bench.options import Sizes
 from tests.support import topics
 from tests.support.kafka import Cluster
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _TIMES = {1_000: 1, 100: 5}  # bytes of a payload, and how many times as many: else small ones are over in a second
 SIZES = tuple(_TIMES)
 PROGRAMS = ("consume", "write", "both", "ingest")
+BOTH = ("consume", "write")  # the floors
 PARTITIONS = 6
 FLUSH_MIB = 128  # the default
 SECONDS_MAX = 600.0
@@ -44,6 +45,7 @@ class Run:
     size: int
     repetition: int
     program: str
+    in_image: bool  # with the image's allocator
     records: int
     start_up: Cost
     whole: Cost
@@ -71,6 +73,7 @@ class Bench:
         self._folder = folder
         self._counts = counts
         self._flush = {"bytes": flush_mib << 20}
+        self._in_image = False
 
     def fill(self) -> None:
         """Make the topics, fill all but the empty one, and read them once: the first to read has a slow broker."""
@@ -81,12 +84,13 @@ class Bench:
             report.say(f"produced {count:,} records of {size:,} B in {cost.wall_seconds:.1f} s")
             self._child("consume", self._bootstrap, topic(size), count)
 
-    def run(self, program: str, size: int, repetition: int) -> Run:
-        """Measure one program."""
+    def run(self, program: str, size: int, repetition: int, *, in_image: bool = False) -> Run:
+        """Measure one program, with libc's allocator or with the image's."""
+        self._in_image = in_image
         measured: Callable[[int, int], Run] = getattr(self, f"_{program}")
         run = measured(size, repetition)
         report.say(
-            f"repetition {repetition + 1}: {size:5,} B  {program:7}  {run.cpu_micros:5.2f} us CPU per record, "
+            f"repetition {repetition + 1}: {_name(run):23}  {run.cpu_micros:5.2f} us CPU per record, "
             f"{run.records_per_second:9,.0f} records/s, {run.whole.rss_mib:4.0f} MiB"
         )
         return run
@@ -97,7 +101,7 @@ class Bench:
         ended = self._child("consume", self._bootstrap, topic(size), self._counts[size])
         started = ended.cost.wall_seconds - json.loads(ended.last_line)["wall_seconds"]
         start_up = dataclasses.replace(idle, wall_seconds=started)
-        return Run(size, repetition, "consume", self._counts[size], start_up, ended.cost)
+        return Run(size, repetition, "consume", self._in_image, self._counts[size], start_up, ended.cost)
 
     def _write(self, size: int, repetition: int) -> Run:
         """Writing alone. Its columns are made before, so the program itself tells what the rest took."""
@@ -118,13 +122,13 @@ class Bench:
             cpu_seconds=whole.cpu_seconds - told["cpu_seconds"],
             wall_seconds=whole.wall_seconds - told["wall_seconds"],
         )
-        return Run(size, repetition, program, self._counts[size], start_up, whole, written, 1)
+        return Run(size, repetition, program, self._in_image, self._counts[size], start_up, whole, written, 1)
 
     def _ingest(self, size: int, repetition: int) -> Run:
         """The ingestor: on an empty topic, which is what starting, joining and leaving cost, then on all records."""
         start_up, _, _ = self._ingested(EMPTY, 0)
         whole, written, commits = self._ingested(topic(size), self._counts[size])
-        return Run(size, repetition, "ingest", self._counts[size], start_up, whole, written, commits)
+        return Run(size, repetition, "ingest", self._in_image, self._counts[size], start_up, whole, written, commits)
 
     def _ingested(self, topic: str, records: int) -> tuple[Cost, int, int]:
         """Ingest a topic into a new table; check that it holds every record."""
@@ -138,7 +142,7 @@ class Bench:
         }
         path = self._folder / "config.yaml"
         path.write_text(json.dumps(config))
-        ended = measure.run([sys.executable, "-m", "ingestor", "run", path, "--once"], seconds_max=SECONDS_MAX)
+        ended = self._measured("ingestor", "run", path, "--once")
         rows, written, commits = _landed(table)
         shutil.rmtree(table)
         if rows != records:
@@ -146,7 +150,11 @@ class Bench:
         return ended.cost, written, commits
 
     def _child(self, *arguments: object) -> Ended:
-        return measure.run([sys.executable, "-m", "bench.children", *arguments], seconds_max=SECONDS_MAX)
+        return self._measured("bench.children", *arguments)
+
+    def _measured(self, module: str, *arguments: object) -> Ended:
+        environ = image.environ() if self._in_image else None
+        return measure.run([sys.executable, "-m", module, *arguments], seconds_max=SECONDS_MAX, environ=environ)
 
 
 def counts(records: int) -> dict[int, int]:
@@ -170,41 +178,57 @@ def _landed(table: Path) -> tuple[int, int, int]:
     return rows, written, commits
 
 
-def ratios(runs: Sequence[Run], size: int, floors: Sequence[str] = ("consume", "write")) -> list[float]:
-    """Return for each repetition the ingestor's CPU per record over the sum of floors."""
-    of = {(run.repetition, run.program): run.cpu_micros for run in runs if run.size == size}
-    return [of[n, "ingest"] / sum(of[n, floor] for floor in floors) for n in sorted({n for n, _ in of})]
+def ratios(
+    runs: Sequence[Run], size: int, floors: Sequence[str] = BOTH, *, in_image: bool = False, over_libc: bool = False
+) -> list[float]:
+    """Return for each repetition the ingestor's CPU per record over the sum of floors, its own or those with libc's."""
+    of = {(run.repetition, run.program, run.in_image): run.cpu_micros for run in runs if run.size == size}
+    return [
+        of[n, "ingest", in_image] / sum(of[n, floor, in_image and not over_libc] for floor in floors)
+        for n in sorted({n for n, _, _ in of})
+    ]
 
 
 def summary(runs: Sequence[Run]) -> list[list[str]]:
     """Return the medians over the repetitions as rows of a table."""
-    rows = []
-    for size in SIZES:
-        for program in PROGRAMS:
-            own = [run for run in runs if (run.size, run.program) == (size, program)]
-            middle = statistics.median
-            spread = sorted(run.cpu_micros for run in own)
-            rows.append(
-                [
-                    f"{size:,} B, {program}",
-                    f"{middle(spread):.2f}",
-                    f"{spread[0]:.2f} to {spread[-1]:.2f}",
-                    f"{middle(run.whole.cpu_seconds * 1e6 / run.records for run in own):.2f}",
-                    f"{middle(run.records_per_second for run in own):,.0f}",
-                    f"{middle(run.records / run.whole.wall_seconds for run in own):,.0f}",
-                    f"{max(run.whole.rss_mib for run in own):,.0f}",
-                    f"{middle(run.written_bytes / run.records for run in own):,.0f}" if program != "consume" else "",
-                    *(_told(ratios(runs, size, floors)) if program == "ingest" else "" for floors in _FLOORS),
-                ]
-            )
-    return rows
+    kinds = dict.fromkeys((run.size, run.in_image, run.program) for run in runs)
+    return [
+        _row(runs, [run for run in runs if (run.size, run.in_image, run.program) == kind])
+        for kind in sorted(kinds, key=lambda kind: (-kind[0], kind[1], PROGRAMS.index(kind[2])))
+    ]
+
+
+def _row(runs: Sequence[Run], own: Sequence[Run]) -> list[str]:
+    one, middle = own[0], statistics.median
+    spread = sorted(run.cpu_micros for run in own)
+    factors = ["", "", ""]
+    if one.program == "ingest":
+        factors = [
+            _told(ratios(runs, one.size, in_image=one.in_image, over_libc=True)),
+            _told(ratios(runs, one.size, in_image=one.in_image)),
+            _told(ratios(runs, one.size, ("both",), in_image=one.in_image)),
+        ]
+    return [
+        _name(one),
+        f"{middle(spread):.2f}",
+        f"{spread[0]:.2f} to {spread[-1]:.2f}",
+        f"{middle(run.whole.cpu_seconds * 1e6 / run.records for run in own):.2f}",
+        f"{middle(run.records_per_second for run in own):,.0f}",
+        f"{middle(run.records / run.whole.wall_seconds for run in own):,.0f}",
+        f"{max(run.whole.rss_mib for run in own):,.0f}",
+        f"{middle(run.written_bytes / run.records for run in own):,.0f}" if one.program != "consume" else "",
+        *factors,
+    ]
+
+
+def _name(run: Run) -> str:
+    return f"{run.size:,} B, {run.program}{', image' if run.in_image else ''}"
 
 
 def _told(factors: Sequence[float]) -> str:
     return f"{statistics.median(factors):.2f} ({min(factors):.2f} to {max(factors):.2f})"
 
 
-_FLOORS = (("consume", "write"), ("both",))
 _HEADS = (
     "payload, program",
     "CPU us/record",
@@ -214,7 +238,8 @@ _HEADS = (
     "with start-up",
     "peak MiB",
     "B/record written",
-    "CPU over both floors",
+    "CPU over both floors with libc's allocator",
+    "over both with its own",
     "over both at once",
 )
 
@@ -232,7 +257,12 @@ def main(arguments: list[str]) -> int:
         bench = Bench(cluster.bootstrap, Path(folder), counts(chosen.records), flush_mib=chosen.flush_mib)
         bench.fill()
         for repetition in range(chosen.repeat):
-            runs += [bench.run(program, size, repetition) for size in SIZES for program in PROGRAMS]
+            runs += [
+                bench.run(program, size, repetition, in_image=in_image)
+                for size in SIZES
+                for in_image in (False, True)[: 1 + bool(image.environ())]
+                for program in PROGRAMS
+            ]
     starts = [run.start_up for run in runs if run.program == "ingest"]
     start = {
         "cpu_seconds": statistics.median(cost.cpu_seconds for cost in starts),

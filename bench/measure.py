@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _TAIL_BYTES = 4000
@@ -43,8 +43,8 @@ class ProgramFailedError(Exception):
     """A program that was to be measured did not end well; the message holds its last words."""
 
 
-def run(arguments: Sequence[object], *, seconds_max: float) -> Ended:
-    """Run a program to its end, at most so long."""
+def run(arguments: Sequence[object], *, seconds_max: float, environ: Mapping[str, str] | None = None) -> Ended:
+    """Run a program to its end, at most so long, with these variables set beside our own."""
     with tempfile.TemporaryFile() as output:
         started = time.perf_counter()
         process = subprocess.Popen(
@@ -52,6 +52,7 @@ def run(arguments: Sequence[object], *, seconds_max: float) -> Ended:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env={**os.environ, **(environ or {})},
         )
         timer = threading.Timer(seconds_max, process.kill)
         timer.start()

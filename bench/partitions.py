@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import measure, report
+from bench import image, measure, report
 from bench.options import Sizes
 from tests.support import topics
 from tests.support.kafka import Cluster
@@ -101,7 +101,7 @@ class Bench:
         )
         started = time.time()
         command = [sys.executable, "-m", "ingestor", "run", config, "--once"]
-        cost = measure.run(command, seconds_max=_SECONDS_MAX).cost
+        cost = measure.run(command, seconds_max=_SECONDS_MAX, environ=image.environ()).cost
         log = (self._folder / name / "_delta_log").glob("*.json")
         landed = sorted(
             at for entry in log if (at := entry.stat().st_mtime) >= started and '"add"' in entry.read_text()

@@ -6,6 +6,7 @@ moment when the log entry that holds it appears in the table's folder.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -22,14 +23,14 @@ import psutil
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench import report
+from bench import image, report
 from bench.options import Sizes
 from tests.support import topics
 from tests.support.kafka import Cluster
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 PARTITIONS = 24
 _TOPIC = "steady"
@@ -104,20 +105,23 @@ def _warm_up(chosen: Namespace, bootstrap: str) -> None:
     report.say(f"warming up the broker for {_WARM_UP_SECONDS} s")
     topics.create(bootstrap, "warm-up", partitions=PARTITIONS)
     sizes = (chosen.per_second, _WARM_UP_SECONDS, PARTITIONS)
-    children = [
-        _child("trickle", bootstrap, "warm-up", chosen.size, *sizes),
-        _child("arrive", bootstrap, "warm-up", chosen.per_second * _WARM_UP_SECONDS, PARTITIONS, chosen.flush_seconds),
-    ]
-    for child in children:
-        child.communicate(timeout=_DRAIN_SECONDS_MAX)
-        if child.returncode:
-            raise RuntimeError(f"a program to warm up the broker ended with {child.returncode}")
+    records = chosen.per_second * _WARM_UP_SECONDS
+    with (
+        _child("trickle", bootstrap, "warm-up", chosen.size, *sizes) as sender,
+        _child("arrive", bootstrap, "warm-up", records, PARTITIONS, chosen.flush_seconds) as reader,
+    ):
+        for child in (sender, reader):
+            child.communicate(timeout=_DRAIN_SECONDS_MAX)
+            if child.returncode:
+                raise RuntimeError(f"a program to warm up the broker ended with {child.returncode}")
 
 
 def _start(config: Path, log: Path) -> Member:
     with log.open("wb") as output:
         command = [sys.executable, "-m", "ingestor", "run", str(config)]
-        return Member(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output), log)
+        environ = {**os.environ, **image.environ()}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ)
+        return Member(process, log)
 
 
 def _wait_until_assigned(members: Sequence[Member]) -> None:
@@ -131,25 +135,32 @@ def _wait_until_assigned(members: Sequence[Member]) -> None:
         time.sleep(0.2)
 
 
-def _child(program: str, bootstrap: str, topic: str, *sizes: int) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def _child(program: str, bootstrap: str, topic: str, *sizes: int) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "bench.children", program, bootstrap, topic, *map(str, sizes)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # it has ended, unless something went wrong
 
 
 def _send_and_sample(chosen: Namespace, bootstrap: str, members: Sequence[Member]) -> dict[str, float]:
     """Let records be sent, look at the members meanwhile; return how old records were when a bare consumer had them."""
     records = chosen.per_second * chosen.seconds
-    bare = _child("arrive", bootstrap, _TOPIC, records, PARTITIONS, chosen.flush_seconds)
-    producer = _child("trickle", bootstrap, _TOPIC, chosen.size, chosen.per_second, chosen.seconds, PARTITIONS)
-    shown = time.monotonic()
-    while producer.poll() is None:
-        time.sleep(1)
-        for member in members:
-            member.sample()
-        if time.monotonic() - shown > 30:
-            shown = time.monotonic()
-            report.say(f"{len(members[0].rss_mib)} of {chosen.seconds} s, {members[0].rss_mib[-1]:.0f} MiB")
-    output, _ = bare.communicate(timeout=_DRAIN_SECONDS_MAX)
+    with (
+        _child("arrive", bootstrap, _TOPIC, records, PARTITIONS, chosen.flush_seconds) as bare,
+        _child("trickle", bootstrap, _TOPIC, chosen.size, chosen.per_second, chosen.seconds, PARTITIONS) as producer,
+    ):
+        shown = time.monotonic()
+        while producer.poll() is None:
+            time.sleep(1)
+            for member in members:
+                member.sample()
+            if time.monotonic() - shown > 30:
+                shown = time.monotonic()
+                report.say(f"{len(members[0].rss_mib)} of {chosen.seconds} s, {members[0].rss_mib[-1]:.0f} MiB")
+        output, _ = bare.communicate(timeout=_DRAIN_SECONDS_MAX)
     if producer.returncode or bare.returncode:
         raise RuntimeError(f"the producer ended with {producer.returncode}, the bare consumer with {bare.returncode}")
     found: dict[str, float] = json.loads(output)

@@ -12,7 +12,8 @@ from ingestor.deltalog import entry_path
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.stager import Staged
-from ingestor.table import CHECKPOINT_EVERY, DataFile, RawTable
+from ingestor.table import DataFile, RawTable
+from ingestor.table_log import CHECKPOINT_EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,8 @@ from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
 from ingestor.routing import Router, app_ids, matching
 from ingestor.stager import set_positions
-from ingestor.table import CHECKPOINT_EVERY, RawTable
+from ingestor.table import RawTable
+from ingestor.table_log import CHECKPOINT_EVERY
 from ingestor.worker import ThreadWorker
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ class BackPressure:
             if hold != route.paused:
                 route.paused = hold
                 self._watcher.held_back(route.lane.name, paused=hold, why=why or "")
-            reading = [tp for tp in route.lane.positions if tp not in route.adrift]
+            reading = (tp for tp in route.lane.positions if tp not in route.adrift)  # nobody asks while nothing rests
             if hold:
                 self._source.pause(reading)
             else:

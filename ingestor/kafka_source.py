@@ -222,17 +222,17 @@ class KafkaSource:
             if self._eager and self._paused:
                 self._consumer.pause(_theirs(self._paused))
 
-    def pause(self, tps: Collection[TopicPartition]) -> None:
+    def pause(self, tps: Iterable[TopicPartition]) -> None:
         """Fetch no more from these partitions for now; heartbeats go on."""
-        new = (set(tps) & self._assigned) - self._paused
+        new = self._assigned.intersection(tps) - self._paused
         if new:
             self._paused |= new
             with asking("pausing"):
                 self._consumer.pause(_theirs(new))
 
-    def resume(self, tps: Collection[TopicPartition]) -> None:
+    def resume(self, tps: Iterable[TopicPartition]) -> None:
         """Fetch from these partitions again."""
-        again = set(tps) & self._paused
+        again = self._paused.intersection(tps) if self._paused else None
         if again:
             self._paused -= again
             time.sleep(max(0.0, self._given_at + _STARTING_SECONDS - time.monotonic()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from ingestor.records import Columns, TopicPartition
 
@@ -48,11 +48,11 @@ class Source(Protocol):
     def reposition(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
         """Fetch `moved` from other positions; `kept` are those of all others that are being read."""
 
-    def pause(self, tps: Collection[TopicPartition]) -> None:
+    def pause(self, tps: Iterable[TopicPartition]) -> None:
         """Fetch no more from these partitions for now."""
 
-    def resume(self, tps: Collection[TopicPartition]) -> None:
-        """Fetch from these partitions again."""
+    def resume(self, tps: Iterable[TopicPartition]) -> None:
+        """Fetch from these partitions again; asked after every poll, mostly while nothing is paused."""
 
     def acknowledge(self, positions: Mapping[TopicPartition, int]) -> None:
         """Tell Kafka how far the table is."""

@@ -1,27 +1,19 @@
-"""The raw Delta table: one handle of delta-rs, followed from version to version and committed to.
+"""The raw Delta table: its log, followed from version to version and committed to.
 
-A `RawTable` is one handle at one version. `attempt` can land only at exactly `version + 1`: delta-rs must neither
-rebase (`max_commit_retries=0`) nor run hooks after the commit, for a hook that fails looks like a commit that failed.
+A `RawTable` is one handle at one version. `attempt` can land only at exactly `version + 1` (see `table_log`).
 Together with the txns read at that same version this makes a commit a compare-and-swap (see `committer`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow.fs as pafs
-from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import DeltaError
-from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction
-
 from ingestor import deltalog, table_files
 from ingestor.errors import RefusedError
-from ingestor.table_open import believed, open_or_create, options_for, reopen_handle, storage_of
+from ingestor.table_log import open_log
+from ingestor.table_open import open_or_create, options_for, reopen_handle
 from ingestor.table_rules import verify_schema
 
 if TYPE_CHECKING:
@@ -31,11 +23,6 @@ if TYPE_CHECKING:
 
     from ingestor.records import RawSchema, TopicPartition
     from ingestor.storage import Storage
-
-# Each commit replays the log's tail since the last checkpoint: with a checkpoint every 50 entries and a handle
-# reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
-CHECKPOINT_EVERY = 50
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +77,15 @@ class RawTable:
         self.uri = uri
         self.schema = schema
         self._options = options_for(uri, storage_options)
-        self.storage: Storage = storage_of(uri, self._options, self._sized)
-        self._schema = Schema.from_arrow(schema.table)
-        self._handle = open_or_create(uri, schema, self._options)
-        self._opened_at = self._seen = self._landed = self._handle.version()
-        self._table_id = str(self._handle.metadata().id)
-        self._verify(self._handle)
+        handle = open_or_create(uri, schema, self._options)
+        self._log = open_log(uri, schema, self._options, handle)
+        self.storage: Storage = self._log.storage
+        self._seen = self._landed = handle.version()
+        self._table_id = str(handle.metadata().id)
+        self._verify(handle)
         self.txns: dict[str, int]
         self.origins: dict[str, Mapping[str, str]]
-        self.txns, self.origins = self._snapshot()
+        self.txns, self.origins = self._snapshot(self._seen)
         self._tip = self._fingerprint(self._seen)
 
     @property
@@ -116,15 +103,7 @@ class RawTable:
 
         If it fails on the way, the next call goes on from the version that was last taken in whole.
         """
-        if self._handle.version() - self._opened_at >= CHECKPOINT_EVERY:
-            self._reopen()  # a handle that is only ever updated grows for ever
-        else:
-            try:
-                believed(self._handle.update_incremental)
-            except DeltaError:
-                deltalog.refuse_damage(self.storage)
-                raise
-        newest = self._handle.version()
+        newest = self._log.newest(self._seen)
         if newest < max(self._seen, self._landed):
             raise self._replaced(f"its newest version is {newest}, it was {max(self._seen, self._landed)}")
         self._refuse_another_past(newest)
@@ -153,7 +132,7 @@ class RawTable:
                 origins.update(entry.origins)
                 changed |= entry.metadata is not None or entry.protocol is not None
         except LookupError:  # cleaned up meanwhile: a checkpoint has what they said
-            txns, origins = self._snapshot()
+            txns, origins = self._snapshot(newest)
             changed = True
         if changed:
             self._verify(self._open())  # not for committing: that needs the very version whose txns we know
@@ -173,31 +152,14 @@ class RawTable:
                 msg = f"table {self.uri}: log entry {entry.version} moves txn {app_id!r} back to {version}"
                 raise RefusedError(msg, hint="find out who wrote it; run `ingestor audit`, then start again")
 
-    def _snapshot(self) -> tuple[dict[str, int], dict[str, Mapping[str, str]]]:
-        """Return every txn and origin of the handle's version, whatever was known before."""
-        version = self._handle.version()
+    def _snapshot(self, version: int) -> tuple[dict[str, int], dict[str, Mapping[str, str]]]:
+        """Return every txn and origin of a version, whatever was known before."""
         txns = deltalog.txns_at(self.storage, version)
         return txns, deltalog.latest_origins(self.storage, version, txns)
 
-    def _reopen(self) -> None:
-        self._handle = self._open()
-        self._opened_at = self._handle.version()
-
     def attempt(self, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Put one log entry at `version + 1`. Whatever is raised, the entry may be there."""
-        now_ms = time.time_ns() // 1_000_000
-        self._handle.create_write_transaction(
-            [_add_action(file, now_ms) for file in files],
-            mode="append",
-            schema=self._schema,
-            partition_by=self.schema.partition_by,
-            commit_properties=CommitProperties(
-                max_commit_retries=0,
-                app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in txns.items()],
-                custom_metadata=dict(info),
-            ),
-            post_commithook_properties=_NO_HOOKS,
-        )
+        self._log.put(self._seen + 1, files, txns, info)
 
     def slot(self, version: int) -> str | None:
         """Return who wrote the log entry of a version: its commit id, "" if foreign, None if there is no entry."""
@@ -233,9 +195,6 @@ class RawTable:
     def _open(self) -> DeltaTable:
         return reopen_handle(self.uri, self._options)
 
-    def _sized(self, known_sizes: dict[str, int]) -> pafs.FileSystem:
-        return pafs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table, self._options, known_sizes))  # noqa: SLF001
-
     def _replaced(self, how: str) -> RefusedError:
         msg = f"table {self.uri} was replaced or its log cut off while it was being written: {how}"
         return RefusedError(msg, hint="find out who did it; then start again, and the table is read afresh")
@@ -245,14 +204,3 @@ class RawTable:
         verify_schema(self.uri, handle, self.schema)
         if str(handle.metadata().id) != self._table_id:
             raise self._replaced("its id is another one")
-
-
-def _add_action(file: DataFile, now_ms: int) -> AddAction:
-    return AddAction(
-        path=file.path,
-        size=file.size,
-        partition_values=dict(file.partition_values),
-        modification_time=now_ms,
-        data_change=True,
-        stats=json.dumps(file.stats),
-    )

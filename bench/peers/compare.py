@@ -17,7 +17,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import drain, measure, report
+from bench import drain, image, measure, report
 from bench.options import Sizes
 from tests.support.kafka import Cluster
 
@@ -51,7 +51,7 @@ _SPARK_SETTINGS = {
     "spark.log.level": "ERROR",
 }
 _ABOUT = {
-    "ingest": "the ingestor: exactly once into Delta",
+    "ingest": "the ingestor as its image runs it: exactly once into Delta",
     "spark": "Spark Structured Streaming: exactly once into Delta by a checkpoint beside the table",
     "quix": "Quix Streams: at least once into Parquet files, no table",
 }
@@ -77,11 +77,11 @@ class Peers:
     def run(self, program: str, size: int, repetition: int) -> drain.Run:
         """Measure one program on one topic."""
         if program == "ingest":
-            return self._own.run(program, size, repetition)
+            return self._own.run(program, size, repetition, in_image=bool(image.environ()))
         records = self._counts[size]
         started = self._spark(drain.EMPTY) if program == "spark" else self._quix(drain.topic(size), 1)
         whole = self._spark(drain.topic(size)) if program == "spark" else self._quix(drain.topic(size), records)
-        run = drain.Run(size, repetition, program, records, started, whole)
+        run = drain.Run(size, repetition, program, in_image=False, records=records, start_up=started, whole=whole)
         report.say(
             f"repetition {repetition + 1}: {size:5,} B  {program:7}  {run.cpu_micros:6.2f} us CPU per record, "
             f"{run.records_per_second:9,.0f} records/s, {run.whole.rss_mib:5.0f} MiB"

@@ -346,7 +346,7 @@ def test_an_empty_slot_of_a_replaced_table_is_refused(backend: Backend) -> None:
 @pytest.mark.parametrize("reopened", [False, True], ids=["followed", "reopened"])
 def test_a_table_that_is_gone_is_refused(backend: Backend, reopened: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
     """Whatever is asked of it: it would not come back by waiting, and is not made anew."""
-    monkeypatch.setattr("ingestor.table.CHECKPOINT_EVERY", 1 if reopened else 50)
+    monkeypatch.setattr("ingestor.table_log.CHECKPOINT_EVERY", 1 if reopened else 50)
     table = backend.open()
     put(table, {"app/a/0": 1}, by="one")
     table.refresh()
@@ -546,12 +546,13 @@ def test_txns_outlive_a_log_that_was_cleaned_up(tmp_path: Path) -> None:
     assert sleeper.txns == expected
 
 
-def test_an_attempt_that_delta_refuses_leaves_its_slot_empty(tmp_path: Path) -> None:
-    """What can't even be written down is not there."""
+def test_an_attempt_that_cannot_be_written_down_leaves_its_slot_empty(tmp_path: Path) -> None:
+    """Nothing is there, and nothing is left over."""
     table = RawTable(str(tmp_path / "t"), RawSchema(), {})
-    with pytest.raises(ValueError, match="serializable"):
+    with pytest.raises(TypeError, match="serializable"):
         put(table, {}, by="one", oops=object())
     assert table.slot(1) is None
+    assert list(log_of(tmp_path / "t")) == [entry_path(0).rpartition("/")[2]]
 
 
 def creations(root: Path) -> int:

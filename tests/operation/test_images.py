@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bench import image
 from tests.support import dockerfile, topics
 from tests.support.ingestors import eventually
 
@@ -66,6 +67,19 @@ def test_the_ingest_image_installs_neither_java_nor_spark() -> None:
     assert "pyspark==" in (ROOT / "requirements" / "spark.txt").read_text()
 
 
+def test_the_ingest_image_installs_the_allocator_that_it_preloads() -> None:
+    """Else the loader would complain at every start, and go without."""
+    final = dockerfile.read(FILES["ingest"])[-1]
+    assert preloaded(final) == "libtcmalloc_minimal.so.4"
+    assert "apt-get install -y --no-install-recommends libtcmalloc-minimal4 " in " ".join(final.all("RUN"))
+
+
+def preloaded(final: Stage) -> str:
+    """Return what an image puts in front of every library."""
+    (library,) = re.findall(r"\bLD_PRELOAD=(\S+)", " ".join(final.all("ENV")))
+    return str(library)
+
+
 def build(stage: Stage, folder: Path) -> Path:
     """Do what a build stage does, with `folder` in place of the root; return where it installs to."""
     work = folder / "src"
@@ -106,7 +120,7 @@ def copy(words: list[str], work: Path) -> None:
 @pytest.mark.integration
 @pytest.mark.timeout(BUILD_SECONDS_MAX)
 def test_the_ingest_image_builds_and_its_entry_point_ingests(tmp_path: Path, kafka: Cluster) -> None:
-    """Until SIGTERM, healthy meanwhile, and without writing anything but the table."""
+    """Until SIGTERM, healthy meanwhile, and writing nothing but the table; with the allocator, if it is here."""
     stages = dockerfile.read(FILES["ingest"])
     installed = build(stages[0], tmp_path)
     assert not list(installed.rglob("pyspark"))
@@ -125,12 +139,15 @@ def test_the_ingest_image_builds_and_its_entry_point_ingests(tmp_path: Path, kaf
     arguments += [word.replace("/etc/ingestor/config.yaml", str(config)) for word in command]
     log = tmp_path / "log"
     with log.open("wb") as out:
-        environ = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+        allocator = image.environ()
+        environ = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", **allocator}
         process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environ, cwd=tmp_path
         )
     try:
         eventually(lambda: "committed" in log.read_text(), failure=log.read_text)
+        if allocator:
+            assert preloaded(final) in Path(f"/proc/{process.pid}/maps").read_text()
         port = re.findall(r"url=http://127.0.0.1:(\d+)", log.read_text())[0]
         probe = [
             word.replace("/opt/", f"{tmp_path}/opt/").replace(":8080/", f":{port}/")

@@ -427,10 +427,52 @@ MUTANTS = (
     # --- the table ---
     Mutant(
         "delta-rs rebases a stale handle",
-        "table.py",
+        "table_log.py",
         "                max_commit_retries=0,\n",
         "                max_commit_retries=15,\n",
         (_CONTRACT,),
+    ),
+    Mutant(
+        "an entry on a disk replaces another one",
+        "table_log.py",
+        ".hardlink_to(aside)",
+        ".write_bytes(aside.read_bytes())",
+        (_CONTRACT, _unit("table_log")),
+    ),
+    Mutant(
+        "an entry on a disk is there before it is synced",
+        "table_log.py",
+        "                os.fsync(file.fileno())\n",
+        "",
+        (_unit("table_log"),),
+    ),
+    Mutant(
+        "an entry on a disk is put into an emptied log",
+        "table_log.py",
+        "        if not self.storage.exists(deltalog.entry_path(version - 1)):\n",
+        "        if False:\n",
+        (_unit("table_log"),),
+    ),
+    Mutant(
+        "an empty slot is the log's end after any time",
+        "table_log.py",
+        "self._clock() - self._looked_at <= _STEP_SECONDS_MAX",
+        "True",
+        (_unit("table_log"),),
+    ),
+    Mutant(
+        "a log that was cleaned up is looked at step by step",
+        "table_log.py",
+        "        if not lately or not self.storage.exists(deltalog.entry_path(seen)):\n",
+        "        if not lately:\n",
+        (_CONTRACT, _unit("table_log")),
+    ),
+    Mutant(
+        "paths go into the log as they are",
+        "table_log.py",
+        "quote(file.path, safe=_PLAIN_IN_PATHS)",
+        "file.path",
+        (_unit("table_log"),),
     ),
     Mutant(
         "a lost race creates the table again",

@@ -20,7 +20,8 @@ from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.storage import with_defaults
-from ingestor.table import CHECKPOINT_EVERY, RawTable
+from ingestor.table import RawTable
+from ingestor.table_log import CHECKPOINT_EVERY
 from tests.support.fakes.staging import stage
 
 if TYPE_CHECKING:

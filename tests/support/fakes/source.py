@@ -16,7 +16,7 @@ from ingestor.source import Polled
 from tests.support.fakes.kafka import FakeKafka, FakeRecord, OffsetOutOfRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ingestor.source import Listener
     from tests.support.fakes.group import FakeGroup
@@ -111,13 +111,13 @@ class FakeSource:
             self._put(tp, starts[tp])
             self._fetches[tp].queue.extend(late)
 
-    def pause(self, tps: Collection[TopicPartition]) -> None:
+    def pause(self, tps: Iterable[TopicPartition]) -> None:
         """Fetch no more from these partitions, and forget what was fetched ahead."""
         for tp in self.held & set(tps) - self.paused:
             self._on_the_way[tp] = self._fetches[tp].empty()
             self.paused.add(tp)
 
-    def resume(self, tps: Collection[TopicPartition]) -> None:
+    def resume(self, tps: Iterable[TopicPartition]) -> None:
         """Fetch again from where they stand."""
         self.paused -= set(tps)
 

@@ -1,0 +1,223 @@
+"""How a table's log is looked at and added to: by delta-rs in a store, without it on a local disk.
+
+A commit of delta-rs lists the log three times and takes in every live file of the table, twice. A store is asked for
+the end of the log only, and compaction keeps live files few; but on a disk each listing is of the whole folder: twice
+the CPU after 3,000 entries, ten times after 20,000 (bench/commit.py). All that a commit needs there is that nobody else
+has the slot, and that is what a hard link tells, which is how delta-rs puts entries on a disk, too. The tables that we
+write have no feature that would ask for more (`table_rules`); delta-rs opens, creates and checkpoints them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+import pyarrow.fs as pafs
+from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+
+from ingestor import deltalog
+from ingestor.storage import LocalStorage, local_root
+from ingestor.table_open import believed, reopen_handle, storage_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from deltalake import DeltaTable
+
+    from ingestor.records import RawSchema
+    from ingestor.storage import Storage
+    from ingestor.table import DataFile
+
+# Each commit of delta-rs replays the log's tail since the last checkpoint: with a checkpoint every 50 entries and a
+# handle reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
+CHECKPOINT_EVERY = 50
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+# Far below any retention of log entries: so long the slot after an entry can't be one that was cleaned away.
+_STEP_SECONDS_MAX = 600.0
+
+
+class TableLog(Protocol):
+    """The log of one table, seen from one handle."""
+
+    @property
+    def storage(self) -> Storage:
+        """The table's files, the log's among them."""
+
+    def newest(self, seen: int) -> int:
+        """Return the newest version, for someone who has seen the log up to a version."""
+
+    def put(self, version: int, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
+        """Put one entry at a version or nowhere. Whatever is raised, the entry may be there."""
+
+
+def open_log(uri: str, schema: RawSchema, options: Mapping[str, str], handle: DeltaTable) -> TableLog:
+    """Return the log of a table that was just opened."""
+    root = local_root(uri)
+    if root is not None:
+        return DiskLog(root, schema, lambda: reopen_handle(uri, options).version())
+    return StoreLog(uri, schema, options, handle)
+
+
+class StoreLog:
+    """The log of a table in a store: a handle of delta-rs, followed from version to version and committed through.
+
+    delta-rs must neither rebase (`max_commit_retries=0`) nor run hooks after the commit, for a hook that fails looks
+    like a commit that failed.
+    """
+
+    def __init__(self, uri: str, schema: RawSchema, options: Mapping[str, str], handle: DeltaTable) -> None:
+        self._uri = uri
+        self._options = dict(options)
+        self._schema = Schema.from_arrow(schema.table)
+        self._partition_by = schema.partition_by
+        self._handle = handle
+        self._opened_at = handle.version()
+        self.storage = storage_of(uri, self._options, self._sized)
+
+    def newest(self, seen: int) -> int:  # noqa: ARG002 - the handle has its own idea of what was seen
+        """Move the handle to the newest version."""
+        if self._handle.version() - self._opened_at >= CHECKPOINT_EVERY:
+            self._handle = reopen_handle(self._uri, self._options)  # one that is only ever updated grows for ever
+            self._opened_at = self._handle.version()
+        else:
+            try:
+                believed(self._handle.update_incremental)
+            except DeltaError:
+                deltalog.refuse_damage(self.storage)
+                raise
+        return self._handle.version()
+
+    def put(self, version: int, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
+        """Put one entry right after the version that the handle is at."""
+        if version != self._handle.version() + 1:
+            msg = f"a handle at version {self._handle.version()} can't put version {version}"
+            raise AssertionError(msg)
+        now_ms = _now_ms()
+        self._handle.create_write_transaction(
+            [_add_action(file, now_ms) for file in files],
+            mode="append",
+            schema=self._schema,
+            partition_by=self._partition_by,
+            commit_properties=CommitProperties(
+                max_commit_retries=0,
+                app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in txns.items()],
+                custom_metadata=dict(info),
+            ),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def _sized(self, known_sizes: dict[str, int]) -> pafs.FileSystem:
+        return pafs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table, self._options, known_sizes))  # noqa: SLF001
+
+
+class DiskLog:
+    """The log of a table on a local disk: what comes next is looked for by name, and put by a hard link."""
+
+    def __init__(
+        self,
+        root: Path,
+        schema: RawSchema,
+        listed: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the log of a table that was just opened; `listed` tells the newest version from scratch."""
+        self.storage = LocalStorage(root)
+        self._log = root / deltalog.LOG_DIR
+        self._partition_by = schema.partition_by
+        self._listed = listed
+        self._clock = clock
+        self._looked_at = clock()
+
+    def newest(self, seen: int) -> int:
+        """Go on from what was seen, entry by entry; who has not looked for long, or finds it gone, looks at it all.
+
+        Entries are cleaned up after a time, in no certain order: only to who looked lately an empty slot is the end.
+        """
+        lately = self._clock() - self._looked_at <= _STEP_SECONDS_MAX
+        version = seen
+        while lately and self.storage.exists(deltalog.entry_path(version + 1)):
+            version += 1
+        if not lately or not self.storage.exists(deltalog.entry_path(seen)):
+            version = self._listed()
+        self._looked_at = self._clock()
+        return version
+
+    def put(self, version: int, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
+        """Write the entry aside, sync it, and link it to its slot: it is never seen in part, not after a power cut.
+
+        A link that is there already is refused. The name aside is the one that delta-rs takes, which all readers pass
+        over. Nothing is put where the log does not go on: in a folder that was emptied there would be a gap.
+        """
+        if not self.storage.exists(deltalog.entry_path(version - 1)):
+            raise FileNotFoundError(deltalog.entry_path(version - 1))
+        actions = _actions(files, txns, info, self._partition_by, _now_ms())
+        aside = self._log / f"_commit_{uuid.uuid4()}.json.tmp"
+        try:
+            with aside.open("xb") as file:
+                file.write("".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            (self.storage.root / deltalog.entry_path(version)).hardlink_to(aside)
+        finally:
+            with contextlib.suppress(OSError):  # what became of the entry matters more
+                aside.unlink()
+
+
+def _actions(
+    files: tuple[DataFile, ...],
+    txns: Mapping[str, int],
+    info: Mapping[str, Any],
+    partition_by: list[str],
+    now_ms: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield the actions of an entry as delta-rs would have written them."""
+    yield {
+        "commitInfo": {
+            "timestamp": now_ms,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append", "partitionBy": json.dumps(partition_by)},
+            **info,
+            "engineInfo": _ENGINE,
+        }
+    }
+    for file in files:
+        yield {
+            "add": {
+                "path": quote(file.path, safe=_PLAIN_IN_PATHS),
+                "partitionValues": dict(file.partition_values),
+                "size": file.size,
+                "modificationTime": now_ms,
+                "dataChange": True,
+                "stats": json.dumps(file.stats),
+            }
+        }
+    for app_id, last in txns.items():
+        yield {"txn": {"appId": app_id, "version": last, "lastUpdated": now_ms}}
+
+
+_ENGINE = "ingestor"
+_PLAIN_IN_PATHS = "/=:@!$&'()*+,;"  # what stands in a URL's path as it is
+
+
+def _add_action(file: DataFile, now_ms: int) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=dict(file.partition_values),
+        modification_time=now_ms,
+        data_change=True,
+        stats=json.dumps(file.stats),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,178 @@
+"""The log of a table on a disk, written without delta-rs: entries like its own, in slots that nobody else has."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from ingestor.deltalog import entry_path
+from ingestor.records import RawSchema
+from ingestor.table import DataFile, RawTable
+from ingestor.table_log import DiskLog, StoreLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = RawSchema(partitioned=True)
+STATS = {"numRecords": 3, "minValues": {"stream_offset": 0, "stream_topic": 'ä"\\'}, "nullCount": {"stream_offset": 0}}
+INFO = {"commit_id": "c1", "app_id": "shop", "topic_ids": {"a": "A" * 22}, "gaps": [{"from": 1, "to": 2}], "n": 7}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A table at version 0."""
+    RawTable(str(tmp_path / "t"), SCHEMA, {})
+    return tmp_path / "t"
+
+
+def disk(root: Path, **clock: Any) -> DiskLog:
+    return DiskLog(root, SCHEMA, lambda: DeltaTable(root).version(), **clock)
+
+
+def put(log: DiskLog, version: int, **txns: int) -> None:
+    log.put(version, (), txns, {"commit_id": f"c{version}"})
+
+
+def entry(root: Path, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (root / entry_path(version)).read_text().splitlines()]
+
+
+def without_nulls_and_times(action: dict[str, Any]) -> dict[str, Any]:
+    """Return an action without what differs between two programs, or two moments."""
+    apart = {"timestamp", "modificationTime", "lastUpdated", "clientVersion", "engineInfo"}
+    ((kind, body),) = action.items()
+    return {kind: {key: value for key, value in body.items() if value is not None and key not in apart}}
+
+
+def test_an_entry_says_what_that_of_delta_rs_says(root: Path) -> None:
+    """Whatever characters there are in paths, values and statistics."""
+    files = tuple(
+        DataFile(path, 10 + number, STATS, {"ingest_date": date})
+        for number, (path, date) in enumerate(
+            {
+                "ingest_date=2026-11-19/part-1.parquet": "2026-11-19",
+                "a b%3A/ä?#[]'\"<>|{}^`~\\+&=.parquet": "2026-11-20",
+                "no-date.parquet": None,
+            }.items()
+        )
+    )
+    txns = {"shop/a/0": 0, "shop/a/1": 2**62, "shop/ü/0": 5}
+    disk(root).put(1, files, txns, INFO)
+    StoreLog(str(root), SCHEMA, {}, DeltaTable(root)).put(2, files, txns, INFO)
+    ours, theirs = (sorted(map(without_nulls_and_times, entry(root, version)), key=str) for version in (1, 2))
+    assert ours == theirs
+    assert next(iter(entry(root, 1)[0])) == "commitInfo"
+
+
+def test_delta_rs_reads_it(root: Path) -> None:
+    """Files, statistics, txns and history."""
+    disk(root).put(1, (DataFile("a b.parquet", 10, STATS, {"ingest_date": "2026-11-19"}),), {"shop/a/0": 4}, INFO)
+    table = DeltaTable(root)
+    assert table.version() == 1
+    assert [uri.rpartition("/")[2] for uri in table.file_uris()] == ["a b.parquet"]
+    assert table.transaction_version("shop/a/0") == 4
+    assert table.history(1)[0]["commit_id"] == "c1"
+
+
+def test_a_slot_that_is_taken_is_refused_and_nothing_is_left_over(root: Path) -> None:
+    """Neither in the slot nor beside it."""
+    put(disk(root), 1, a=1)
+    before = sorted(os.listdir(root / "_delta_log"))  # noqa: PTH208 - names wanted
+    with pytest.raises(FileExistsError):
+        put(disk(root), 1, b=2)
+    assert sorted(os.listdir(root / "_delta_log")) == before  # noqa: PTH208 - same
+    assert {"txn"} & entry(root, 1)[1].keys()
+    assert entry(root, 1)[1]["txn"]["appId"] == "a"
+
+
+def test_an_entry_is_synced_before_it_is_in_its_slot(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut leaves all of it there or nothing."""
+    monkeypatch.setattr("ingestor.table_log.os.fsync", broken)
+    with pytest.raises(OSError, match="broken"):
+        put(disk(root), 1)
+    assert os.listdir(root / "_delta_log") == [f"{0:020d}.json"]  # noqa: PTH208 - names wanted
+
+
+def broken(_descriptor: int) -> None:
+    raise OSError("broken")
+
+
+def test_nothing_is_put_where_the_log_does_not_go_on(root: Path) -> None:
+    """Else a table that was emptied meanwhile would begin with a gap."""
+    (root / entry_path(0)).unlink()
+    with pytest.raises(FileNotFoundError):
+        put(disk(root), 1)
+    assert os.listdir(root / "_delta_log") == []  # noqa: PTH208 - names wanted
+
+
+def test_the_newest_version_is_found_step_by_step(root: Path) -> None:
+    """Without looking at the whole log."""
+    for version in (1, 2, 3):
+        put(disk(root), version)
+    log = DiskLog(root, SCHEMA, lambda: pytest.fail("listed"))
+    assert [log.newest(seen) for seen in (0, 2, 3)] == [3, 3, 3]
+
+
+def test_who_finds_the_last_seen_entry_gone_looks_at_the_whole_log(root: Path) -> None:
+    """It was cleaned up: what follows it may be gone, too."""
+    for version in range(1, 6):
+        put(disk(root), version)
+    DeltaTable(root).create_checkpoint()
+    for version in range(3):
+        (root / entry_path(version)).unlink()
+    assert disk(root).newest(1) == 5
+
+
+def test_who_has_not_looked_for_long_looks_at_the_whole_log(root: Path) -> None:
+    """Entries are cleaned up in any order: a slot that is empty by now need not be the end."""
+    now = [0.0]
+    log = disk(root, clock=lambda: now[0])
+    for version in range(1, 6):
+        put(disk(root), version)
+    DeltaTable(root).create_checkpoint()
+    (root / entry_path(2)).unlink()
+    now[0] = 3600.0
+    assert log.newest(1) == 5
+    assert log.newest(5) == 5
+
+
+def test_writers_with_and_without_delta_rs_take_turns(root: Path) -> None:
+    """Every one of their entries is there, once, and each in a slot of its own."""
+    each, barrier = 10, threading.Barrier(4)
+
+    def ours(name: int) -> None:
+        log, seen = disk(root), 0
+        barrier.wait()
+        for number in range(each):
+            while True:
+                seen = log.newest(seen)
+                try:
+                    log.put(seen + 1, (DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None}),), {}, INFO)
+                    break
+                except FileExistsError:
+                    continue
+
+    def theirs(name: int) -> None:
+        barrier.wait()
+        for number in range(each):
+            while True:
+                handle = DeltaTable(root)
+                file = DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None})
+                try:
+                    StoreLog(str(root), SCHEMA, {}, handle).put(handle.version() + 1, (file,), {}, INFO)
+                    break
+                except Exception:  # noqa: BLE001, S112 - however a lost race is told
+                    continue
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, name) for name, work in enumerate((ours, ours, theirs, theirs))]:
+            done.result(timeout=50)
+    table = DeltaTable(root)
+    assert table.version() == 4 * each
+    assert len(set(table.file_uris())) == 4 * each
