@@ -62,7 +62,7 @@ def _committing(chosen: Namespace) -> dict[str, float]:
     found: dict[str, float] = {}
     with VersityStore() as s3:
         for place, store in (("disk", None), ("S3", s3)):
-            series = [commit.measure(size, chosen.commits, checkpoints=True, store=store) for size in (_SHORT, _LONG)]
+            series = commit.compare((_SHORT, _LONG), chosen.commits, chosen.repeat, checkpoints=True, store=store)
             short, long = (statistics.median(timing.cpu_ms for timing in each.commits) for each in series)
             found[f"commit, {place}: CPU at {_LONG} log entries over that at {_SHORT}"] = long / short
     return found
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
     """Measure, and compare with the baseline or write it."""
     sizes = Sizes("check", "Compare short benchmarks with the stored baseline.")
     sizes.add("records", 300_000, "records of 1,000 B, and five times as many of 100 B")
-    sizes.add("repeat", 5, "repetitions of drain and parse, interleaved")
+    sizes.add("repeat", 5, "repetitions of everything, interleaved")
     sizes.add("commits", 50, "commits measured on each log")
     sizes.add("rows", 1_000_000, "records parsed on Spark")
     write = _WRITE in arguments

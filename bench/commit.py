@@ -100,6 +100,24 @@ def measure(length: int, commits: int, *, checkpoints: bool, store: VersityStore
     return Series(place, length, checkpoints, tuple(timings[_WARM_UP:]), tuple(checkpointing))
 
 
+def compare(
+    lengths: Sequence[int], commits: int, repeat: int, *, checkpoints: bool, store: VersityStore | None = None
+) -> list[Series]:
+    """Commit to logs of several lengths in turn, several times over; return one series for each length."""
+    turns = [
+        [measure(length, commits, checkpoints=checkpoints, store=store) for length in lengths] for _ in range(repeat)
+    ]
+    return [_joined(of_one_length) for of_one_length in zip(*turns, strict=True)]
+
+
+def _joined(series: Sequence[Series]) -> Series:
+    return dataclasses.replace(
+        series[0],
+        commits=tuple(timing for each in series for timing in each.commits),
+        checkpointing=tuple(timing for each in series for timing in each.checkpointing),
+    )
+
+
 def _save(options: dict[str, object], series: Sequence[Series]) -> None:
     path = report.save("commit", options, series=[dataclasses.asdict(each) for each in series])
     report.say(f"details in {path.parent.name}/{path.name}")
@@ -110,6 +128,7 @@ def main(arguments: list[str]) -> int:
     sizes = Sizes("commit", "Commit to logs of several lengths, with and without checkpoints.")
     sizes.add_list("lengths", "10,100,1000,3000", "log entries there are before")
     sizes.add("commits", CHECKPOINT_EVERY, "commits measured on each log")
+    sizes.add("repeat", 3, "logs of each length, interleaved")
     chosen = sizes.parse(arguments)
     series: list[Series] = []
     with contextlib.ExitStack() as stores:
@@ -119,10 +138,12 @@ def main(arguments: list[str]) -> int:
             except StoreUnavailableError as error:
                 report.say(f"no commits in S3: {error}")
                 break
-            for length in chosen.lengths:
-                series.append(measure(length, chosen.commits, checkpoints=checkpoints, store=store))
-                report.say(f"{series[-1].row[0]}: {series[-1].row[1]} ms CPU per commit")
-    report.show(f"{chosen.commits} commits, each of {PARTITIONS} partitions", _HEADS, [each.row for each in series])
+            found = compare(chosen.lengths, chosen.commits, chosen.repeat, checkpoints=checkpoints, store=store)
+            series += found
+            for each in found:
+                report.say(f"{each.row[0]}: {each.row[1]} ms CPU per commit")
+    title = f"{chosen.repeat} times {chosen.commits} commits, each of {PARTITIONS} partitions"
+    report.show(title, _HEADS, [each.row for each in series])
     _save(vars(chosen), series)
     return 0
 

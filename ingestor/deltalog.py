@@ -162,13 +162,18 @@ def read_entry(files: Files, version: int) -> Entry | None:
     return None if text is None else parse_entry(version, text)
 
 
+def versions(files: Files) -> list[int]:
+    """Return the versions of all entries that there are."""
+    return [int(name[:20]) for name in files.list(LOG_DIR) if re.fullmatch(r"\d{20}\.json", name)]
+
+
 def refuse_damage(files: Files) -> None:
     """Refuse a log whose newest entry or checkpoint is damaged, and name it: for when a table can't be opened."""
-    versions = [int(name[:20]) for name in files.list(LOG_DIR) if re.fullmatch(r"\d{20}\.json", name)]
-    if not versions:
+    newest = max(versions(files), default=None)
+    if newest is None:
         return
-    read_entry(files, max(versions))
-    for _, paths in _checkpoints(files, max(versions)):
+    read_entry(files, newest)
+    for _, paths in _checkpoints(files, newest):
         try:
             _checkpoint_txns(files, paths)
         except (pa.ArrowException, FileNotFoundError) as error:

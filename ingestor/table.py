@@ -104,8 +104,10 @@ class RawTable:
         If it fails on the way, the next call goes on from the version that was last taken in whole.
         """
         newest = self._log.newest(self._seen)
-        if newest < max(self._seen, self._landed):
-            raise self._replaced(f"its newest version is {newest}, it was {max(self._seen, self._landed)}")
+        known = max(self._seen, self._landed)
+        if newest < known:
+            found = "it has no log" if newest < 0 else f"its newest version is {newest}"
+            raise self._replaced(f"{found}, it was at {known}")
         self._refuse_another_past(newest)
         if newest > self._seen:
             self._follow(newest)

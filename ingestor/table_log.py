@@ -43,6 +43,8 @@ CHECKPOINT_EVERY = 50
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 # Far below any retention of log entries: so long the slot after an entry can't be one that was cleaned away.
 _STEP_SECONDS_MAX = 600.0
+_ENGINE = "ingestor"
+_PLAIN_IN_PATHS = "/=:@!$&'()*+,;"  # what stands in a URL's path as it is
 
 
 class TableLog(Protocol):
@@ -53,7 +55,7 @@ class TableLog(Protocol):
         """The table's files, the log's among them."""
 
     def newest(self, seen: int) -> int:
-        """Return the newest version, for someone who has seen the log up to a version."""
+        """Return the newest version, -1 if there is none, for someone who has seen the log up to a version."""
 
     def put(self, version: int, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Put one entry at a version or nowhere. Whatever is raised, the entry may be there."""
@@ -63,7 +65,7 @@ def open_log(uri: str, schema: RawSchema, options: Mapping[str, str], handle: De
     """Return the log of a table that was just opened."""
     root = local_root(uri)
     if root is not None:
-        return DiskLog(root, schema, lambda: reopen_handle(uri, options).version())
+        return DiskLog(root, schema, handle.version(), lambda: reopen_handle(uri, options))
     return StoreLog(uri, schema, options, handle)
 
 
@@ -126,19 +128,21 @@ class DiskLog:
         self,
         root: Path,
         schema: RawSchema,
-        listed: Callable[[], int],
+        at_version: int,
+        open_whole: Callable[[], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the log of a table that was just opened; `listed` tells the newest version from scratch."""
+        """Take the log of a table that was just opened at a version; `open_whole` refuses a log that is damaged."""
         self.storage = LocalStorage(root)
         self._log = root / deltalog.LOG_DIR
         self._partition_by = schema.partition_by
-        self._listed = listed
+        self._open_whole = open_whole
+        self._opened_at = at_version
         self._clock = clock
         self._looked_at = clock()
 
     def newest(self, seen: int) -> int:
-        """Go on from what was seen, entry by entry; who has not looked for long, or finds it gone, looks at it all.
+        """Go on from what was seen, entry by entry; who has not looked for long, or finds it gone, lists them all.
 
         Entries are cleaned up after a time, in no certain order: only to who looked lately an empty slot is the end.
         """
@@ -147,15 +151,19 @@ class DiskLog:
         while lately and self.storage.exists(deltalog.entry_path(version + 1)):
             version += 1
         if not lately or not self.storage.exists(deltalog.entry_path(seen)):
-            version = self._listed()
+            version = max(deltalog.versions(self.storage), default=-1)
+        elif version - self._opened_at >= CHECKPOINT_EVERY:
+            self._open_whole()  # checkpoints are nothing that we read: others do
+            self._opened_at = version
         self._looked_at = self._clock()
         return version
 
     def put(self, version: int, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Write the entry aside, sync it, and link it to its slot: it is never seen in part, not after a power cut.
 
-        A link that is there already is refused. The name aside is the one that delta-rs takes, which all readers pass
-        over. Nothing is put where the log does not go on: in a folder that was emptied there would be a gap.
+        A link that is there already is refused. The name aside is none that a reader of logs takes for an entry, should
+        a killed process leave it. Nothing is put where the log does not go on: in an emptied folder it would begin with
+        a gap.
         """
         if not self.storage.exists(deltalog.entry_path(version - 1)):
             raise FileNotFoundError(deltalog.entry_path(version - 1))
@@ -202,10 +210,6 @@ def _actions(
         }
     for app_id, last in txns.items():
         yield {"txn": {"appId": app_id, "version": last, "lastUpdated": now_ms}}
-
-
-_ENGINE = "ingestor"
-_PLAIN_IN_PATHS = "/=:@!$&'()*+,;"  # what stands in a URL's path as it is
 
 
 def _add_action(file: DataFile, now_ms: int) -> AddAction:

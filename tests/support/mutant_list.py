@@ -468,6 +468,13 @@ MUTANTS = (
         (_CONTRACT, _unit("table_log")),
     ),
     Mutant(
+        "a damaged checkpoint on a disk is not looked for",
+        "table_log.py",
+        "            self._open_whole()  # checkpoints are nothing that we read: others do\n",
+        "",
+        (_unit("table_log"),),
+    ),
+    Mutant(
         "paths go into the log as they are",
         "table_log.py",
         "quote(file.path, safe=_PLAIN_IN_PATHS)",

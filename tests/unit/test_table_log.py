@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from deltalake import DeltaTable
 from ingestor.deltalog import entry_path
 from ingestor.records import RawSchema
 from ingestor.table import DataFile, RawTable
-from ingestor.table_log import DiskLog, StoreLog
+from ingestor.table_log import CHECKPOINT_EVERY, DiskLog, StoreLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def disk(root: Path, **clock: Any) -> DiskLog:
-    return DiskLog(root, SCHEMA, lambda: DeltaTable(root).version(), **clock)
+    return DiskLog(root, SCHEMA, 0, lambda: DeltaTable(root), **clock)
 
 
 def put(log: DiskLog, version: int, **txns: int) -> None:
@@ -115,8 +116,26 @@ def test_the_newest_version_is_found_step_by_step(root: Path) -> None:
     """Without looking at the whole log."""
     for version in (1, 2, 3):
         put(disk(root), version)
-    log = DiskLog(root, SCHEMA, lambda: pytest.fail("listed"))
+    log = DiskLog(root, SCHEMA, 0, lambda: pytest.fail("opened"))
     assert [log.newest(seen) for seen in (0, 2, 3)] == [3, 3, 3]
+
+
+def test_every_so_many_entries_the_whole_log_is_opened(root: Path) -> None:
+    """A checkpoint that is damaged is nothing to us, but others can't read the table: better to stop."""
+    opened: list[int] = []
+    log = DiskLog(root, SCHEMA, 0, lambda: opened.append(version))
+    for version in range(1, 2 * CHECKPOINT_EVERY + 1):
+        put(disk(root), version)
+        assert log.newest(version - 1) == version
+    assert opened == [CHECKPOINT_EVERY, 2 * CHECKPOINT_EVERY]
+
+
+def test_a_log_that_is_gone_has_no_version(root: Path) -> None:
+    """Whoever knew one knows by this that it is gone."""
+    log = disk(root)
+    shutil.rmtree(root)
+    assert log.newest(0) == -1
+    assert not root.exists()
 
 
 def test_who_finds_the_last_seen_entry_gone_looks_at_the_whole_log(root: Path) -> None:
