@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import statistics
 import sys
 import tempfile
@@ -88,6 +89,7 @@ def measure(length: int, commits: int, *, checkpoints: bool, store: VersityStore
             bucket = store.make_bucket()
             folder, at = store.data / bucket / "table", (store.url(bucket), store.storage_options)
         old = OldTable(folder, length=length, partitions=PARTITIONS, checkpoints=checkpoints, at=at)
+        os.sync()  # or what was made just now would be written while commits are measured
         for version in range(length + 1, length + 1 + _WARM_UP + commits):
             with _Stopwatch() as commit:
                 old.commit(version)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _TIMES = {1_000: 1, 100: 5}  # bytes of a payload, and how many times as many: else small ones are over in a second
 SIZES = tuple(_TIMES)
 PROGRAMS = ("consume", "write", "both", "ingest")
-BOTH = ("consume", "write")  # the floors
+FLOORS = ("consume", "write")
 PARTITIONS = 6
 FLUSH_MIB = 128  # the default
 SECONDS_MAX = 600.0
@@ -179,7 +179,7 @@ def _landed(table: Path) -> tuple[int, int, int]:
 
 
 def ratios(
-    runs: Sequence[Run], size: int, floors: Sequence[str] = BOTH, *, in_image: bool = False, over_libc: bool = False
+    runs: Sequence[Run], size: int, floors: Sequence[str] = FLOORS, *, in_image: bool = False, over_libc: bool = False
 ) -> list[float]:
     """Return for each repetition the ingestor's CPU per record over the sum of floors, its own or those with libc's."""
     of = {(run.repetition, run.program, run.in_image): run.cpu_micros for run in runs if run.size == size}

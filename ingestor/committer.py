@@ -3,7 +3,7 @@
     refresh ─▶ are all txns what the rows were built on? ─ no ─▶ Fenced: drop everything, start from the ledger
                      │ yes
                      ▼
-               try to put our entry at version + 1          (delta-rs: lands there or nowhere)
+               try to put our entry at version + 1          (lands there or nowhere: see `table_log`)
                      │ answered: landed
                      │ anything raised: the outcome is unknown, so look at that very slot
                      ├─ holds our commit id   ─▶ landed, only the answer was lost

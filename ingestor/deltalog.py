@@ -6,6 +6,7 @@ delta-rs answers what the newest snapshot holds; it can't say what one entry hol
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from ingestor.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 LOG_DIR = "_delta_log"
 
@@ -162,14 +163,41 @@ def read_entry(files: Files, version: int) -> Entry | None:
     return None if text is None else parse_entry(version, text)
 
 
-def versions(files: Files) -> list[int]:
-    """Return the versions of all entries that there are."""
-    return [int(name[:20]) for name in files.list(LOG_DIR) if re.fullmatch(r"\d{20}\.json", name)]
+def fingerprint(files: Files, version: int) -> bytes | None:
+    """Return what tells a log entry from any other that may take its place, None if there is no entry."""
+    text = files.read(entry_path(version))
+    return None if text is None else hashlib.blake2b(text, digest_size=16).digest()
+
+
+def newest_version(files: Files) -> int | None:
+    """Return the newest version that an entry or a checkpoint tells of, by listing them all; None if there is none."""
+    names = files.list(LOG_DIR)
+    checkpoints = (found[0] for found in map(_checkpoint_name, names) if found is not None)
+    return max((*_versions(names), *checkpoints), default=None)
+
+
+def checkpointed(files: Files) -> int | None:
+    """Return the version of the checkpoint that the hint file names, None if it names none or there is none."""
+    return _hint(files)[0]
+
+
+def _versions(names: Iterable[str]) -> list[int]:
+    return [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.json", name)]
+
+
+def _hint(files: Files) -> tuple[int | None, int | None]:
+    """Return version and number of parts of the checkpoint that the hint file names; a torn one names none."""
+    try:
+        hint = json.loads(files.read(f"{LOG_DIR}/_last_checkpoint") or b"{}")
+    except ValueError:
+        return None, None
+    version = hint.get("version") if isinstance(hint, dict) else None
+    return (version, hint.get("parts")) if isinstance(version, int) else (None, None)
 
 
 def refuse_damage(files: Files) -> None:
     """Refuse a log whose newest entry or checkpoint is damaged, and name it: for when a table can't be opened."""
-    newest = max(versions(files), default=None)
+    newest = max(_versions(files.list(LOG_DIR)), default=None)
     if newest is None:
         return
     read_entry(files, newest)
@@ -235,14 +263,9 @@ def _replay(files: Files, txns: dict[str, int], first: int, last: int) -> dict[s
 
 def _checkpoints(files: Files, version: int) -> Iterator[tuple[int, list[str]]]:
     """Yield the checkpoints at or before a version, newest first: the hint file's, then what a listing shows."""
-    hinted = None
-    try:
-        hint = json.loads(files.read(f"{LOG_DIR}/_last_checkpoint") or b"{}")
-        hinted = hint.get("version") if isinstance(hint, dict) else None
-        if isinstance(hinted, int) and hinted <= version:
-            yield hinted, _checkpoint_paths(hinted, hint.get("parts"))
-    except ValueError:
-        pass  # a torn hint file: the listing knows better
+    hinted, hinted_parts = _hint(files)
+    if hinted is not None and hinted <= version:
+        yield hinted, _checkpoint_paths(hinted, hinted_parts)
     if hinted is None and files.read(entry_path(0)) is not None:
         return  # never checkpointed: no need to list a log that may be long
     present = set(files.list(LOG_DIR))

@@ -52,7 +52,7 @@ class Storage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
-    """A folder on a local disk. delta-rs fsyncs nothing, so what has to last is synced here."""
+    """A folder on a local disk. Nobody else fsyncs, so what has to last is synced here."""
 
     root: Path
 
@@ -72,7 +72,11 @@ class LocalStorage:
 
     def exists(self, path: str) -> bool:
         """Tell whether a file is there."""
-        return (self.root / path).exists()
+        try:
+            (self.root / path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False  # any other error tells nothing, and is raised: newer Pythons' `exists` would say no
+        return True
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for reading here and there."""

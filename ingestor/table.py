@@ -6,7 +6,6 @@ Together with the txns read at that same version this makes a commit a compare-a
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -86,7 +85,7 @@ class RawTable:
         self.txns: dict[str, int]
         self.origins: dict[str, Mapping[str, str]]
         self.txns, self.origins = self._snapshot(self._seen)
-        self._tip = self._fingerprint(self._seen)
+        self._tip = deltalog.fingerprint(self.storage, self._seen)
 
     @property
     def version(self) -> int:
@@ -105,8 +104,8 @@ class RawTable:
         """
         newest = self._log.newest(self._seen)
         known = max(self._seen, self._landed)
-        if newest < known:
-            found = "it has no log" if newest < 0 else f"its newest version is {newest}"
+        if newest is None or newest < known:
+            found = "it has no log" if newest is None else f"its newest version is {newest}"
             raise self._replaced(f"{found}, it was at {known}")
         self._refuse_another_past(newest)
         if newest > self._seen:
@@ -114,7 +113,7 @@ class RawTable:
 
     def _refuse_another_past(self, newest: int) -> None:
         """Refuse if the entry that was seen last is another one now: then it is another table, or a cut-off log."""
-        tip = self._fingerprint(self._seen)
+        tip = deltalog.fingerprint(self.storage, self._seen)
         if tip is None and newest > self._seen:  # cleaned up since: the table's id has to do
             self._verify(self._open())
         elif tip != self._tip:
@@ -138,7 +137,7 @@ class RawTable:
             changed = True
         if changed:
             self._verify(self._open())  # not for committing: that needs the very version whose txns we know
-        tip = self._fingerprint(newest)
+        tip = deltalog.fingerprint(self.storage, newest)
         self.txns, self.origins, self._tip, self._seen = txns, origins, tip, newest
 
     def _refuse_rewind(self, entry: deltalog.Entry, txns: Mapping[str, int]) -> None:
@@ -161,7 +160,7 @@ class RawTable:
 
     def attempt(self, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Put one log entry at `version + 1`. Whatever is raised, the entry may be there."""
-        self._log.put(self._seen + 1, files, txns, info)
+        self._log.put(self._seen + 1, files, txns, info, after=self._tip)
 
     def slot(self, version: int) -> str | None:
         """Return who wrote the log entry of a version: its commit id, "" if foreign, None if there is no entry."""
@@ -189,10 +188,6 @@ class RawTable:
     def last_offsets(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the greatest offset of each partition that has rows; statistics spare most files from being read."""
         return table_files.last_offsets(self._open(), self.storage, tps) if tps else {}
-
-    def _fingerprint(self, version: int) -> bytes | None:
-        text = self.storage.read(deltalog.entry_path(version))
-        return None if text is None else hashlib.blake2b(text, digest_size=16).digest()
 
     def _open(self) -> DeltaTable:
         return reopen_handle(self.uri, self._options)

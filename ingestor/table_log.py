@@ -2,14 +2,15 @@
 
 A commit of delta-rs lists the log three times and takes in every live file of the table, twice. A store is asked for
 the end of the log only, and compaction keeps live files few; but on a disk each listing is of the whole folder: twice
-the CPU after 3,000 entries, ten times after 20,000 (bench/commit.py). All that a commit needs there is that nobody else
-has the slot, and that is what a hard link tells, which is how delta-rs puts entries on a disk, too. The tables that we
-write have no feature that would ask for more (`table_rules`); delta-rs opens, creates and checkpoints them all.
+the CPU after 3,000 entries, ten times after 20,000. All that a commit needs there is that nobody else has the slot, and
+that is what a hard link tells, which is how delta-rs puts entries on a disk, too. The tables that we write have no
+feature that would ask for more (`table_rules`); delta-rs opens, creates and checkpoints them all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 # handle reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
 CHECKPOINT_EVERY = 50
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-# Far below any retention of log entries: so long the slot after an entry can't be one that was cleaned away.
-_STEP_SECONDS_MAX = 600.0
 _ENGINE = "ingestor"
 _PLAIN_IN_PATHS = "/=:@!$&'()*+,;"  # what stands in a URL's path as it is
 
@@ -54,11 +53,22 @@ class TableLog(Protocol):
     def storage(self) -> Storage:
         """The table's files, the log's among them."""
 
-    def newest(self, seen: int) -> int:
-        """Return the newest version, -1 if there is none, for someone who has seen the log up to a version."""
+    def newest(self, seen: int) -> int | None:
+        """Return the newest version, None if there is none, for someone who has seen the log up to a version."""
 
-    def put(self, version: int, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
-        """Put one entry at a version or nowhere. Whatever is raised, the entry may be there."""
+    def put(
+        self,
+        version: int,
+        files: tuple[DataFile, ...],
+        txns: Mapping[str, int],
+        info: Mapping[str, Any],
+        *,
+        after: bytes | None,
+    ) -> None:
+        """Put one entry at a version or nowhere, right after the entry of this fingerprint.
+
+        Whatever is raised, the entry may be there.
+        """
 
 
 def open_log(uri: str, schema: RawSchema, options: Mapping[str, str], handle: DeltaTable) -> TableLog:
@@ -98,7 +108,15 @@ class StoreLog:
                 raise
         return self._handle.version()
 
-    def put(self, version: int, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
+    def put(
+        self,
+        version: int,
+        files: tuple[DataFile, ...],
+        txns: Mapping[str, int],
+        info: Mapping[str, Any],
+        *,
+        after: bytes | None,  # noqa: ARG002 - the handle knows its past
+    ) -> None:
         """Put one entry right after the version that the handle is at."""
         if version != self._handle.version() + 1:
             msg = f"a handle at version {self._handle.version()} can't put version {version}"
@@ -124,49 +142,51 @@ class StoreLog:
 class DiskLog:
     """The log of a table on a local disk: what comes next is looked for by name, and put by a hard link."""
 
-    def __init__(
-        self,
-        root: Path,
-        schema: RawSchema,
-        at_version: int,
-        open_whole: Callable[[], object],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, root: Path, schema: RawSchema, at_version: int, open_whole: Callable[[], object]) -> None:
         """Take the log of a table that was just opened at a version; `open_whole` refuses a log that is damaged."""
         self.storage = LocalStorage(root)
         self._log = root / deltalog.LOG_DIR
         self._partition_by = schema.partition_by
         self._open_whole = open_whole
         self._opened_at = at_version
-        self._clock = clock
-        self._looked_at = clock()
 
-    def newest(self, seen: int) -> int:
-        """Go on from what was seen, entry by entry; who has not looked for long, or finds it gone, lists them all.
-
-        Entries are cleaned up after a time, in no certain order: only to who looked lately an empty slot is the end.
-        """
-        lately = self._clock() - self._looked_at <= _STEP_SECONDS_MAX
-        version = seen
-        while lately and self.storage.exists(deltalog.entry_path(version + 1)):
-            version += 1
-        if not lately or not self.storage.exists(deltalog.entry_path(seen)):
-            version = max(deltalog.versions(self.storage), default=-1)
-        elif version - self._opened_at >= CHECKPOINT_EVERY:
+    def newest(self, seen: int) -> int | None:
+        """Go on from what was seen, entry by entry, and list them all where that may stop too early."""
+        found = seen
+        while self.storage.exists(deltalog.entry_path(found + 1)):
+            found += 1
+        newest = deltalog.newest_version(self.storage) if self._cleaned_up_behind(seen, found) else found
+        if newest is not None and newest - self._opened_at >= CHECKPOINT_EVERY:
             self._open_whole()  # checkpoints are nothing that we read: others do
-            self._opened_at = version
-        self._looked_at = self._clock()
-        return version
+            self._opened_at = newest
+        return newest
 
-    def put(self, version: int, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
+    def _cleaned_up_behind(self, seen: int, found: int) -> bool:
+        """Tell whether the slot after what was found may be empty because its entry was cleaned up, and more follow.
+
+        Entries go in no certain order, but only those before a checkpoint, and there is a hint which is the last one.
+        Asked after that slot was found empty, so a clean-up that emptied it has its checkpoint hinted at by then.
+        """
+        hinted = deltalog.checkpointed(self.storage)
+        if hinted is None:  # never checkpointed, unless somebody removed the hint
+            return not all(self.storage.exists(deltalog.entry_path(version)) for version in (0, seen))
+        return hinted > found or not self.storage.exists(deltalog.entry_path(seen))
+
+    def put(
+        self,
+        version: int,
+        files: tuple[DataFile, ...],
+        txns: Mapping[str, int],
+        info: Mapping[str, Any],
+        *,
+        after: bytes | None,
+    ) -> None:
         """Write the entry aside, sync it, and link it to its slot: it is never seen in part, not after a power cut.
 
         A link that is there already is refused. The name aside is none that a reader of logs takes for an entry, should
-        a killed process leave it. Nothing is put where the log does not go on: in an emptied folder it would begin with
-        a gap.
+        a killed process leave it. Nothing is put after another entry than the one that was compared: while a disk was
+        away the table may have been replaced.
         """
-        if not self.storage.exists(deltalog.entry_path(version - 1)):
-            raise FileNotFoundError(deltalog.entry_path(version - 1))
         actions = _actions(files, txns, info, self._partition_by, _now_ms())
         aside = self._log / f"_commit_{uuid.uuid4()}.json.tmp"
         try:
@@ -174,6 +194,8 @@ class DiskLog:
                 file.write("".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions).encode())
                 file.flush()
                 os.fsync(file.fileno())
+            if deltalog.fingerprint(self.storage, version - 1) != after:
+                raise FileNotFoundError(errno.ENOENT, "not there as it was", deltalog.entry_path(version - 1))
             (self.storage.root / deltalog.entry_path(version)).hardlink_to(aside)
         finally:
             with contextlib.suppress(OSError):  # what became of the entry matters more

@@ -51,7 +51,7 @@ _SPARK_SETTINGS = {
     "spark.log.level": "ERROR",
 }
 _ABOUT = {
-    "ingest": "the ingestor as its image runs it: exactly once into Delta",
+    "ingest": "the ingestor, with its image's allocator where that is installed: exactly once into Delta",
     "spark": "Spark Structured Streaming: exactly once into Delta by a checkpoint beside the table",
     "quix": "Quix Streams: at least once into Parquet files, no table",
 }

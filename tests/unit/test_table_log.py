@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from ingestor.deltalog import entry_path
+from ingestor.deltalog import entry_path, fingerprint
 from ingestor.records import RawSchema
+from ingestor.storage import LocalStorage
 from ingestor.table import DataFile, RawTable
 from ingestor.table_log import CHECKPOINT_EVERY, DiskLog, StoreLog
 
@@ -32,12 +33,12 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "t"
 
 
-def disk(root: Path, **clock: Any) -> DiskLog:
-    return DiskLog(root, SCHEMA, 0, lambda: DeltaTable(root), **clock)
+def disk(root: Path) -> DiskLog:
+    return DiskLog(root, SCHEMA, 0, lambda: DeltaTable(root))
 
 
 def put(log: DiskLog, version: int, **txns: int) -> None:
-    log.put(version, (), txns, {"commit_id": f"c{version}"})
+    log.put(version, (), txns, {"commit_id": f"c{version}"}, after=fingerprint(log.storage, version - 1))
 
 
 def entry(root: Path, version: int) -> list[dict[str, Any]]:
@@ -64,8 +65,8 @@ def test_an_entry_says_what_that_of_delta_rs_says(root: Path) -> None:
         )
     )
     txns = {"shop/a/0": 0, "shop/a/1": 2**62, "shop/ü/0": 5}
-    disk(root).put(1, files, txns, INFO)
-    StoreLog(str(root), SCHEMA, {}, DeltaTable(root)).put(2, files, txns, INFO)
+    disk(root).put(1, files, txns, INFO, after=fingerprint(LocalStorage(root), 0))
+    StoreLog(str(root), SCHEMA, {}, DeltaTable(root)).put(2, files, txns, INFO, after=None)
     ours, theirs = (sorted(map(without_nulls_and_times, entry(root, version)), key=str) for version in (1, 2))
     assert ours == theirs
     assert next(iter(entry(root, 1)[0])) == "commitInfo"
@@ -73,7 +74,8 @@ def test_an_entry_says_what_that_of_delta_rs_says(root: Path) -> None:
 
 def test_delta_rs_reads_it(root: Path) -> None:
     """Files, statistics, txns and history."""
-    disk(root).put(1, (DataFile("a b.parquet", 10, STATS, {"ingest_date": "2026-11-19"}),), {"shop/a/0": 4}, INFO)
+    file = DataFile("a b.parquet", 10, STATS, {"ingest_date": "2026-11-19"})
+    disk(root).put(1, (file,), {"shop/a/0": 4}, INFO, after=fingerprint(LocalStorage(root), 0))
     table = DeltaTable(root)
     assert table.version() == 1
     assert [uri.rpartition("/")[2] for uri in table.file_uris()] == ["a b.parquet"]
@@ -104,12 +106,18 @@ def broken(_descriptor: int) -> None:
     raise OSError("broken")
 
 
-def test_nothing_is_put_where_the_log_does_not_go_on(root: Path) -> None:
-    """Else a table that was emptied meanwhile would begin with a gap."""
-    (root / entry_path(0)).unlink()
+@pytest.mark.parametrize("meanwhile", ["gone", "another one"])
+def test_nothing_is_put_after_another_entry_than_the_one_compared(root: Path, meanwhile: str) -> None:
+    """Else it would land in a log that begins with a gap, or in somebody else's table."""
+    log, first = disk(root), root / entry_path(0)
+    compared = fingerprint(log.storage, 0)
+    if meanwhile == "gone":
+        first.unlink()
+    else:
+        first.write_text(first.read_text() + "\n")
     with pytest.raises(FileNotFoundError):
-        put(disk(root), 1)
-    assert os.listdir(root / "_delta_log") == []  # noqa: PTH208 - names wanted
+        log.put(1, (), {}, INFO, after=compared)
+    assert os.listdir(root / "_delta_log") == ([first.name] if first.exists() else [])  # noqa: PTH208 - names wanted
 
 
 def test_the_newest_version_is_found_step_by_step(root: Path) -> None:
@@ -134,31 +142,43 @@ def test_a_log_that_is_gone_has_no_version(root: Path) -> None:
     """Whoever knew one knows by this that it is gone."""
     log = disk(root)
     shutil.rmtree(root)
-    assert log.newest(0) == -1
+    assert log.newest(0) is None
     assert not root.exists()
 
 
-def test_who_finds_the_last_seen_entry_gone_looks_at_the_whole_log(root: Path) -> None:
-    """It was cleaned up: what follows it may be gone, too."""
+@pytest.mark.parametrize("gone", [(0, 1, 2), (0, 2), (2, 3, 4)], ids=["in order", "a hole behind", "a hole and more"])
+def test_a_clean_up_does_not_end_the_log_early(root: Path, gone: tuple[int, ...]) -> None:
+    """Entries go in any order: an empty slot is no end while a checkpoint says that the log goes on."""
+    for version in range(1, 7):
+        put(disk(root), version)
+    DeltaTable(root).create_checkpoint()
+    for version in gone:
+        (root / entry_path(version)).unlink()
+    assert disk(root).newest(1) == 6
+
+
+def test_a_clean_up_is_noticed_without_the_hint(root: Path) -> None:
+    """People are told to remove it when a checkpoint is damaged."""
     for version in range(1, 6):
         put(disk(root), version)
     DeltaTable(root).create_checkpoint()
-    for version in range(3):
-        (root / entry_path(version)).unlink()
+    for path in (entry_path(0), entry_path(2), "_delta_log/_last_checkpoint"):
+        (root / path).unlink()
     assert disk(root).newest(1) == 5
 
 
-def test_who_has_not_looked_for_long_looks_at_the_whole_log(root: Path) -> None:
-    """Entries are cleaned up in any order: a slot that is empty by now need not be the end."""
-    now = [0.0]
-    log = disk(root, clock=lambda: now[0])
-    for version in range(1, 6):
-        put(disk(root), version)
+def test_a_version_that_only_a_checkpoint_tells_of_counts(root: Path) -> None:
+    """A log that was copied or pruned by hand may end so, and is gone on with."""
+    put(disk(root), 1)
     DeltaTable(root).create_checkpoint()
-    (root / entry_path(2)).unlink()
-    now[0] = 3600.0
-    assert log.newest(1) == 5
-    assert log.newest(5) == 5
+    for version in (0, 1):
+        (root / entry_path(version)).unlink()
+    table = RawTable(str(root), SCHEMA, {})
+    table.refresh()
+    table.attempt((), {"a": 1}, {"commit_id": "c2"})
+    assert table.slot(2) == "c2"
+    table.refresh()
+    assert table.version == 2
 
 
 def test_writers_with_and_without_delta_rs_take_turns(root: Path) -> None:
@@ -170,9 +190,10 @@ def test_writers_with_and_without_delta_rs_take_turns(root: Path) -> None:
         barrier.wait()
         for number in range(each):
             while True:
-                seen = log.newest(seen)
+                seen = log.newest(seen) or 0
                 try:
-                    log.put(seen + 1, (DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None}),), {}, INFO)
+                    file = DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None})
+                    log.put(seen + 1, (file,), {}, INFO, after=fingerprint(log.storage, seen))
                     break
                 except FileExistsError:
                     continue
@@ -184,7 +205,7 @@ def test_writers_with_and_without_delta_rs_take_turns(root: Path) -> None:
                 handle = DeltaTable(root)
                 file = DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None})
                 try:
-                    StoreLog(str(root), SCHEMA, {}, handle).put(handle.version() + 1, (file,), {}, INFO)
+                    StoreLog(str(root), SCHEMA, {}, handle).put(handle.version() + 1, (file,), {}, INFO, after=None)
                     break
                 except Exception:  # noqa: BLE001, S112 - however a lost race is told
                     continue
