@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import report
 from tests.support import dockerfile
 
-_DOCKERFILE = Path(__file__).parent.parent / "docker" / "ingest.Dockerfile"
+_DOCKERFILE = Path(__file__).resolve().parent.parent / "docker" / "ingest.Dockerfile"
 _PRELOAD = "LD_PRELOAD"
 
 

@@ -291,14 +291,14 @@ MUTANTS = (
     Mutant(
         "waiting partitions resumed",
         "back_pressure.py",
-        "reading = [tp for tp in route.lane.positions if tp not in route.adrift]",
-        "reading = [tp for tp in route.pending | set(route.lane.positions) if tp not in route.adrift]",
+        "reading = (tp for tp in route.lane.positions if tp not in route.adrift)",
+        "reading = (tp for tp in route.pending | set(route.lane.positions) if tp not in route.adrift)",
         _PIPELINE,
     ),
     Mutant(
         "adrift partitions resumed",
         "back_pressure.py",
-        "reading = [tp for tp in route.lane.positions if tp not in route.adrift]",
+        "reading = (tp for tp in route.lane.positions if tp not in route.adrift)",
         "reading = list(route.lane.positions)",
         _PIPELINE,
     ),
