@@ -94,6 +94,8 @@ class Sender:
             self._produce(message, failed, deadline)
         while not failed and len(self._producer) and time.monotonic() < deadline:
             self._poll(_POLL_SECONDS)  # not flush: it waits for what a failed transaction never sends
+        if failed:
+            self._await_reason(failed)
         left = len(self._producer)
         if failed or left:
             failure = _failure(failed, left)
@@ -130,7 +132,7 @@ class Sender:
     def _await_reason(self, failed: Sequence[tuple[Outgoing, KafkaError]]) -> None:
         """Wait for the report on the record that failed the transaction: only there stands why."""
         deadline = time.monotonic() + _REASON_SECONDS_MAX
-        while not failed and time.monotonic() < deadline:
+        while not _reasons(failed) and len(self._producer) and time.monotonic() < deadline:
             self._poll(_POLL_SECONDS)
 
     def _poll(self, seconds: float) -> None:
@@ -158,6 +160,12 @@ class Sender:
                     self._abort()
                 raise _meaning(problem, doing) from error
             return
+
+
+def _reasons(failed: Sequence[tuple[Outgoing, KafkaError]]) -> list[tuple[Outgoing, KafkaError]]:
+    """Return the failures that tell why: records that were only thrown away after one of them do not."""
+    purged = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+    return [(sent, error) for sent, error in failed if error.code() not in purged]
 
 
 def _note(failed: list[tuple[Outgoing, KafkaError]], sent: Outgoing, error: KafkaError | None, _at: Message) -> None:
@@ -196,8 +204,7 @@ def _failure(failed: Sequence[tuple[Outgoing, KafkaError]], left: int) -> Except
                 msg,
                 hint=f"raise max.message.bytes of topic {sent.topic}, then start again; nothing of its batch was sent",
             )
-    ours = [pair for pair in failed if pair[1].code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)]
-    for sent, error in ours or failed:
+    for sent, error in _reasons(failed) or failed:
         return _meaning(error, f"sending {sent.origin} to topic {sent.topic}")
     return Unavailable(f"Kafka did not acknowledge {left} records within {_TRANSACTION_SECONDS} s")
 
