@@ -67,13 +67,21 @@ class Run:
 class Bench:
     """The programs, with all that they need to run."""
 
-    def __init__(self, bootstrap: str, folder: Path, counts: Mapping[int, int], *, flush_mib: int = FLUSH_MIB) -> None:
-        """Prepare for so many records of each size."""
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        counts: Mapping[int, int],
+        *,
+        flush_mib: int = FLUSH_MIB,
+        in_image: bool = False,
+    ) -> None:
+        """Prepare for so many records of each size, with libc's allocator or with the image's."""
         self._bootstrap = bootstrap
         self._folder = folder
         self._counts = counts
         self._flush = {"bytes": flush_mib << 20}
-        self._in_image = False
+        self._in_image = in_image
 
     def fill(self) -> None:
         """Make the topics, fill all but the empty one, and read them once: the first to read has a slow broker."""
@@ -84,9 +92,8 @@ class Bench:
             report.say(f"produced {count:,} records of {size:,} B in {cost.wall_seconds:.1f} s")
             self._child("consume", self._bootstrap, topic(size), count)
 
-    def run(self, program: str, size: int, repetition: int, *, in_image: bool = False) -> Run:
-        """Measure one program, with libc's allocator or with the image's."""
-        self._in_image = in_image
+    def run(self, program: str, size: int, repetition: int) -> Run:
+        """Measure one program."""
         measured: Callable[[int, int], Run] = getattr(self, f"_{program}")
         run = measured(size, repetition)
         report.say(
@@ -254,14 +261,20 @@ def main(arguments: list[str]) -> int:
     runs: list[Run] = []
     report.say("starting a broker")
     with Cluster(measured=True) as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
-        bench = Bench(cluster.bootstrap, Path(folder), counts(chosen.records), flush_mib=chosen.flush_mib)
-        bench.fill()
+        benches = [
+            Bench(
+                cluster.bootstrap,
+                Path(folder),
+                counts(chosen.records),
+                flush_mib=chosen.flush_mib,
+                in_image=in_image,
+            )
+            for in_image in (False, True)[: 1 + bool(image.environ())]
+        ]
+        benches[0].fill()
         for repetition in range(chosen.repeat):
             runs += [
-                bench.run(program, size, repetition, in_image=in_image)
-                for size in SIZES
-                for in_image in (False, True)[: 1 + bool(image.environ())]
-                for program in PROGRAMS
+                bench.run(program, size, repetition) for size in SIZES for bench in benches for program in PROGRAMS
             ]
     starts = [run.start_up for run in runs if run.program == "ingest"]
     start = {

@@ -19,8 +19,7 @@ _PRELOAD = "LD_PRELOAD"
 @functools.cache
 def environ() -> dict[str, str]:
     """Return what the image sets to have its allocator; nothing where this machine has none."""
-    settings = " ".join(dockerfile.read(_DOCKERFILE)[-1].all("ENV")).split()
-    library = dict(setting.split("=", 1) for setting in settings)[_PRELOAD]
+    library = dockerfile.read(_DOCKERFILE)[-1].environ()[_PRELOAD]
     if find_library(library.removeprefix("lib").partition(".")[0]) != library:
         report.say(f"without the image's allocator: no {library} (Debian: apt-get install libtcmalloc-minimal4)")
         return {}

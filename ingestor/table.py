@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ingestor import deltalog, table_files
 from ingestor.errors import RefusedError
-from ingestor.table_log import open_log
+from ingestor.table_log import NewEntry, open_log
 from ingestor.table_open import open_or_create, options_for, reopen_handle
 from ingestor.table_rules import verify_schema
 
@@ -160,7 +160,7 @@ class RawTable:
 
     def attempt(self, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Put one log entry at `version + 1`. Whatever is raised, the entry may be there."""
-        self._log.put(self._seen + 1, files, txns, info, after=self._tip)
+        self._log.put(self._seen + 1, NewEntry(files, txns, info), after=self._tip)
 
     def slot(self, version: int) -> str | None:
         """Return who wrote the log entry of a version: its commit id, "" if foreign, None if there is no entry."""

@@ -15,6 +15,7 @@ import json
 import os
 import time
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
@@ -42,8 +43,16 @@ if TYPE_CHECKING:
 # handle reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
 CHECKPOINT_EVERY = 50
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_ENGINE = "ingestor"
 _PLAIN_IN_PATHS = "/=:@!$&'()*+,;"  # what stands in a URL's path as it is
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """What a log entry is to say: files that become part of the table, txns, and what else is told of the commit."""
+
+    files: tuple[DataFile, ...]
+    txns: Mapping[str, int]
+    info: Mapping[str, Any]
 
 
 class TableLog(Protocol):
@@ -56,15 +65,7 @@ class TableLog(Protocol):
     def newest(self, seen: int) -> int | None:
         """Return the newest version, None if there is none, for someone who has seen the log up to a version."""
 
-    def put(
-        self,
-        version: int,
-        files: tuple[DataFile, ...],
-        txns: Mapping[str, int],
-        info: Mapping[str, Any],
-        *,
-        after: bytes | None,
-    ) -> None:
+    def put(self, version: int, entry: NewEntry, *, after: bytes | None) -> None:
         """Put one entry at a version or nowhere, right after the entry of this fingerprint.
 
         Whatever is raised, the entry may be there.
@@ -108,29 +109,21 @@ class StoreLog:
                 raise
         return self._handle.version()
 
-    def put(
-        self,
-        version: int,
-        files: tuple[DataFile, ...],
-        txns: Mapping[str, int],
-        info: Mapping[str, Any],
-        *,
-        after: bytes | None,  # noqa: ARG002 - the handle knows its past
-    ) -> None:
+    def put(self, version: int, entry: NewEntry, *, after: bytes | None) -> None:  # noqa: ARG002 - the handle knows
         """Put one entry right after the version that the handle is at."""
         if version != self._handle.version() + 1:
             msg = f"a handle at version {self._handle.version()} can't put version {version}"
             raise AssertionError(msg)
         now_ms = _now_ms()
         self._handle.create_write_transaction(
-            [_add_action(file, now_ms) for file in files],
+            [_add_action(file, now_ms) for file in entry.files],
             mode="append",
             schema=self._schema,
             partition_by=self._partition_by,
             commit_properties=CommitProperties(
                 max_commit_retries=0,
-                app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in txns.items()],
-                custom_metadata=dict(info),
+                app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in entry.txns.items()],
+                custom_metadata=dict(entry.info),
             ),
             post_commithook_properties=_NO_HOOKS,
         )
@@ -172,22 +165,14 @@ class DiskLog:
             return not all(self.storage.exists(deltalog.entry_path(version)) for version in (0, seen))
         return hinted > found or not self.storage.exists(deltalog.entry_path(seen))
 
-    def put(
-        self,
-        version: int,
-        files: tuple[DataFile, ...],
-        txns: Mapping[str, int],
-        info: Mapping[str, Any],
-        *,
-        after: bytes | None,
-    ) -> None:
+    def put(self, version: int, entry: NewEntry, *, after: bytes | None) -> None:
         """Write the entry aside, sync it, and link it to its slot: it is never seen in part, not after a power cut.
 
         A link that is there already is refused. The name aside is none that a reader of logs takes for an entry, should
         a killed process leave it. Nothing is put after another entry than the one that was compared: while a disk was
         away the table may have been replaced.
         """
-        actions = _actions(files, txns, info, self._partition_by, _now_ms())
+        actions = _actions(entry, self._partition_by, _now_ms())
         aside = self._log / f"_commit_{uuid.uuid4()}.json.tmp"
         try:
             with aside.open("xb") as file:
@@ -202,24 +187,18 @@ class DiskLog:
                 aside.unlink()
 
 
-def _actions(
-    files: tuple[DataFile, ...],
-    txns: Mapping[str, int],
-    info: Mapping[str, Any],
-    partition_by: list[str],
-    now_ms: int,
-) -> Iterator[dict[str, Any]]:
+def _actions(entry: NewEntry, partition_by: list[str], now_ms: int) -> Iterator[dict[str, Any]]:
     """Yield the actions of an entry as delta-rs would have written them."""
     yield {
         "commitInfo": {
             "timestamp": now_ms,
             "operation": "WRITE",
             "operationParameters": {"mode": "Append", "partitionBy": json.dumps(partition_by)},
-            **info,
-            "engineInfo": _ENGINE,
+            **entry.info,
+            "engineInfo": "ingestor",
         }
     }
-    for file in files:
+    for file in entry.files:
         yield {
             "add": {
                 "path": quote(file.path, safe=_PLAIN_IN_PATHS),
@@ -230,7 +209,7 @@ def _actions(
                 "stats": json.dumps(file.stats),
             }
         }
-    for app_id, last in txns.items():
+    for app_id, last in entry.txns.items():
         yield {"txn": {"appId": app_id, "version": last, "lastUpdated": now_ms}}
 
 

@@ -64,7 +64,7 @@ class Peers:
         self._bootstrap = bootstrap
         self._folder = folder
         self._counts = drain.counts(records)
-        self._own = drain.Bench(bootstrap, folder, self._counts)
+        self._own = drain.Bench(bootstrap, folder, self._counts, in_image=bool(image.environ()))
 
     def prepare(self) -> None:
         """Fill the topics, and make the environment that is not ours."""
@@ -77,7 +77,7 @@ class Peers:
     def run(self, program: str, size: int, repetition: int) -> drain.Run:
         """Measure one program on one topic."""
         if program == "ingest":
-            return self._own.run(program, size, repetition, in_image=bool(image.environ()))
+            return self._own.run(program, size, repetition)
         records = self._counts[size]
         started = self._spark(drain.EMPTY) if program == "spark" else self._quix(drain.topic(size), 1)
         whole = self._spark(drain.topic(size)) if program == "spark" else self._quix(drain.topic(size), records)

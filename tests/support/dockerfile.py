@@ -29,6 +29,10 @@ class Stage:
         words: list[str] = json.loads(text[text.index("[") :])
         return words
 
+    def environ(self) -> dict[str, str]:
+        """Return what is set for every program in the image."""
+        return dict(setting.split("=", 1) for text in self.all("ENV") for setting in text.split())
+
     def copies(self) -> list[tuple[list[str], str]]:
         """Return what is copied from the folder of the build: sources and target."""
         found = [line.split() for line in self.all("COPY") if not line.startswith("--from")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from ingestor.deltalog import entry_path, fingerprint
 from ingestor.records import RawSchema
 from ingestor.storage import LocalStorage
 from ingestor.table import DataFile, RawTable
-from ingestor.table_log import CHECKPOINT_EVERY, DiskLog, StoreLog
+from ingestor.table_log import CHECKPOINT_EVERY, DiskLog, NewEntry, StoreLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,11 +37,15 @@ def disk(root: Path) -> DiskLog:
 
 
 def put(log: DiskLog, version: int, **txns: int) -> None:
-    log.put(version, (), txns, {"commit_id": f"c{version}"}, after=fingerprint(log.storage, version - 1))
+    log.put(version, NewEntry((), txns, {"commit_id": f"c{version}"}), after=fingerprint(log.storage, version - 1))
 
 
 def entry(root: Path, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (root / entry_path(version)).read_text().splitlines()]
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "_delta_log").iterdir())
 
 
 def without_nulls_and_times(action: dict[str, Any]) -> dict[str, Any]:
@@ -65,8 +68,9 @@ def test_an_entry_says_what_that_of_delta_rs_says(root: Path) -> None:
         )
     )
     txns = {"shop/a/0": 0, "shop/a/1": 2**62, "shop/ü/0": 5}
-    disk(root).put(1, files, txns, INFO, after=fingerprint(LocalStorage(root), 0))
-    StoreLog(str(root), SCHEMA, {}, DeltaTable(root)).put(2, files, txns, INFO, after=None)
+    written = NewEntry(files, txns, INFO)
+    disk(root).put(1, written, after=fingerprint(LocalStorage(root), 0))
+    StoreLog(str(root), SCHEMA, {}, DeltaTable(root)).put(2, written, after=None)
     ours, theirs = (sorted(map(without_nulls_and_times, entry(root, version)), key=str) for version in (1, 2))
     assert ours == theirs
     assert next(iter(entry(root, 1)[0])) == "commitInfo"
@@ -75,7 +79,7 @@ def test_an_entry_says_what_that_of_delta_rs_says(root: Path) -> None:
 def test_delta_rs_reads_it(root: Path) -> None:
     """Files, statistics, txns and history."""
     file = DataFile("a b.parquet", 10, STATS, {"ingest_date": "2026-11-19"})
-    disk(root).put(1, (file,), {"shop/a/0": 4}, INFO, after=fingerprint(LocalStorage(root), 0))
+    disk(root).put(1, NewEntry((file,), {"shop/a/0": 4}, INFO), after=fingerprint(LocalStorage(root), 0))
     table = DeltaTable(root)
     assert table.version() == 1
     assert [uri.rpartition("/")[2] for uri in table.file_uris()] == ["a b.parquet"]
@@ -86,10 +90,10 @@ def test_delta_rs_reads_it(root: Path) -> None:
 def test_a_slot_that_is_taken_is_refused_and_nothing_is_left_over(root: Path) -> None:
     """Neither in the slot nor beside it."""
     put(disk(root), 1, a=1)
-    before = sorted(os.listdir(root / "_delta_log"))  # noqa: PTH208 - names wanted
+    before = names(root)
     with pytest.raises(FileExistsError):
         put(disk(root), 1, b=2)
-    assert sorted(os.listdir(root / "_delta_log")) == before  # noqa: PTH208 - same
+    assert names(root) == before
     assert {"txn"} & entry(root, 1)[1].keys()
     assert entry(root, 1)[1]["txn"]["appId"] == "a"
 
@@ -99,7 +103,7 @@ def test_an_entry_is_synced_before_it_is_in_its_slot(root: Path, monkeypatch: py
     monkeypatch.setattr("ingestor.table_log.os.fsync", broken)
     with pytest.raises(OSError, match="broken"):
         put(disk(root), 1)
-    assert os.listdir(root / "_delta_log") == [f"{0:020d}.json"]  # noqa: PTH208 - names wanted
+    assert names(root) == [f"{0:020d}.json"]
 
 
 def broken(_descriptor: int) -> None:
@@ -116,8 +120,8 @@ def test_nothing_is_put_after_another_entry_than_the_one_compared(root: Path, me
     else:
         first.write_text(first.read_text() + "\n")
     with pytest.raises(FileNotFoundError):
-        log.put(1, (), {}, INFO, after=compared)
-    assert os.listdir(root / "_delta_log") == ([first.name] if first.exists() else [])  # noqa: PTH208 - names wanted
+        log.put(1, NewEntry((), {}, INFO), after=compared)
+    assert names(root) == ([first.name] if first.exists() else [])
 
 
 def test_the_newest_version_is_found_step_by_step(root: Path) -> None:
@@ -181,6 +185,10 @@ def test_a_version_that_only_a_checkpoint_tells_of_counts(root: Path) -> None:
     assert table.version == 2
 
 
+def entry_of(name: int, number: int) -> NewEntry:
+    return NewEntry((DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None}),), {}, INFO)
+
+
 def test_writers_with_and_without_delta_rs_take_turns(root: Path) -> None:
     """Every one of their entries is there, once, and each in a slot of its own."""
     each, barrier = 10, threading.Barrier(4)
@@ -192,8 +200,7 @@ def test_writers_with_and_without_delta_rs_take_turns(root: Path) -> None:
             while True:
                 seen = log.newest(seen) or 0
                 try:
-                    file = DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None})
-                    log.put(seen + 1, (file,), {}, INFO, after=fingerprint(log.storage, seen))
+                    log.put(seen + 1, entry_of(name, number), after=fingerprint(log.storage, seen))
                     break
                 except FileExistsError:
                     continue
@@ -203,9 +210,10 @@ def test_writers_with_and_without_delta_rs_take_turns(root: Path) -> None:
         for number in range(each):
             while True:
                 handle = DeltaTable(root)
-                file = DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None})
                 try:
-                    StoreLog(str(root), SCHEMA, {}, handle).put(handle.version() + 1, (file,), {}, INFO, after=None)
+                    StoreLog(str(root), SCHEMA, {}, handle).put(
+                        handle.version() + 1, entry_of(name, number), after=None
+                    )
                     break
                 except Exception:  # noqa: BLE001, S112 - however a lost race is told
                     continue
