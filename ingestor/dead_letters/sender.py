@@ -36,6 +36,7 @@ _REASON_SECONDS_MAX = 5.0
 _ABORTING = "aborting in Kafka"
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+_FOLLOWING = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE)  # from another one's failure
 _OURS = {
     "enable.idempotence": "true",
     "transaction.timeout.ms": str(_TRANSACTION_SECONDS * 1000),
@@ -120,8 +121,6 @@ class Sender:
                 self._poll(_POLL_SECONDS)
                 continue
             except KafkaException as error:
-                if error.args[0].code() == KafkaError._STATE:
-                    self._await_reason(failed)
                 failed.append((message, error.args[0]))
             else:
                 self._poll(0)
@@ -163,9 +162,8 @@ class Sender:
 
 
 def _reasons(failed: Sequence[tuple[Outgoing, KafkaError]]) -> list[tuple[Outgoing, KafkaError]]:
-    """Return the failures that tell why: records that were only thrown away after one of them do not."""
-    purged = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-    return [(sent, error) for sent, error in failed if error.code() not in purged]
+    """Return the failures that tell why: records that were thrown away or not even taken after one of them do not."""
+    return [(sent, error) for sent, error in failed if error.code() not in _FOLLOWING]
 
 
 def _note(failed: list[tuple[Outgoing, KafkaError]], sent: Outgoing, error: KafkaError | None, _at: Message) -> None:
