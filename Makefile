@@ -84,7 +84,7 @@ lock: setup ## Renew requirements/ from pyproject.toml (LOCK_ARGS=--upgrade for 
 
 .PHONY: clean
 clean: ## Remove all that make has made, .venv too
-	@rm -rf $(VENV) build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	@rm -rf $(NATIVE) $(VENV) build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- .venv: a stamp file marks each step that is done; it is redone when what it depends on is newer ---
@@ -117,8 +117,11 @@ $(VENV)/.jar: $(wildcard spark_jobs/java/ingestor/*.java) spark_jobs/build.py \
 	@$(BIN)/python -m spark_jobs.build
 	@touch $@
 
-$(VENV)/.project: pyproject.toml $(VENV)/.build
+# With the native intake, where a C compiler is there to build it.
+NATIVE := ingestor/native/libintake.so
+$(VENV)/.project: pyproject.toml $(wildcard ingestor/native/*.c) $(VENV)/.build
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@test -e $(NATIVE) || echo "No C compiler (cc): records come in by Python's objects, which costs more CPU."
 	@touch $@
 
 $(VENV)/.dev $(VENV)/.spark $(VENV)/.ingest: $(VENV)/.%: requirements/%.txt $(VENV)/.build

@@ -3,8 +3,10 @@
 #   docker build -f docker/ingest.Dockerfile -t ingestor .
 # To pin the base beyond its version, build with --build-arg BASE=python:3.12.11-slim-bookworm@sha256:...
 ARG BASE=python:3.12.11-slim-bookworm
+# The same with a C compiler, for the native intake.
+ARG BUILD_BASE=python:3.12.11-bookworm
 
-FROM ${BASE} AS build
+FROM ${BUILD_BASE} AS build
 WORKDIR /src
 COPY requirements/build.txt requirements/ingest.txt requirements/
 # Every hash is checked; no step fetches a build backend of its own.

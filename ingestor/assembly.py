@@ -88,6 +88,11 @@ class Assembly:
         )
         self._maintenance = ThreadWorker("maintenance")
 
+    @property
+    def intake(self) -> str:
+        """Return how records come in, for people."""
+        return self._source.intake
+
     def pipeline(self, *, patience_seconds: float | None) -> Pipeline:
         """Open every table and return the pipeline; give up on a store that does not answer if there is a limit."""
         settings = self._settings

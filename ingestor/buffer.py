@@ -148,7 +148,7 @@ def _batch(
     schema: RawSchema,
 ) -> Batch:
     milliseconds = columns.timestamps_ms
-    payload = pa.array(columns.values, pa.binary())
+    payload = _array(columns.values, pa.binary())
     arrays = {
         "stream_topic": pa.DictionaryArray.from_arrays(
             pa.array(columns.topic_codes, pa.int32()), pa.array(columns.topics, pa.string())
@@ -160,7 +160,7 @@ def _batch(
     }
     weights = [payload]
     if "key" in schema.extras and columns.keys is not None:
-        arrays["message_key"] = pa.array(columns.keys, pa.binary())
+        arrays["message_key"] = _array(columns.keys, pa.binary())
         weights.append(arrays["message_key"])
     if "headers" in schema.extras and columns.headers is not None:
         arrays["message_headers"] = _headers(columns.headers)
@@ -186,8 +186,14 @@ def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.Array:
     return pa.array(micros, pa.int64(), mask=without).view(TIMESTAMP)
 
 
+def _array(objects: Any, kind: pa.DataType) -> pa.Array:  # noqa: ANN401 - bytes in a list, or in Arrow's hands already
+    return objects if isinstance(objects, pa.Array) else pa.array(objects, kind)
+
+
 def _headers(headers: object) -> pa.Array:
     """Return Kafka's header lists; no headers at all is an empty list, so that null never needs a meaning."""
+    if isinstance(headers, pa.Array):
+        return headers
     rows = [
         [{"key": key, "value": value.encode() if isinstance(value, str) else value} for key, value in row]
         for row in (item or () for item in headers)  # type: ignore[attr-defined]

@@ -40,10 +40,6 @@ class Stamps(NamedTuple):
         """Tell whether every message has a timestamp: then none is an event, for librdkafka gives events none."""
         return len(self.ms) == 0 or bool(self.ms.min() >= 0)
 
-    def of(self, rows: npt.NDArray[np.intp]) -> Stamps:
-        """Return those of some messages."""
-        return Stamps(self.ms[rows], None if self.types is None else self.types[rows])
-
 
 def extract_stamps(messages: list[Message], extras: Collection[str]) -> Stamps:
     """Return what messages say about time."""
@@ -72,8 +68,12 @@ def extract(
         timestamps_ms=stamps.ms,
         values=list(map(Message.value, messages)),
         keys=list(map(Message.key, messages)) if "key" in extras else None,
-        headers=list(map(Message.headers, messages))  # type: ignore[arg-type]  # a record's are a list
-        if "headers" in extras
-        else None,
+        headers=list(map(Message.headers, messages)) if "headers" in extras else None,
         timestamp_types=stamps.types,
     )
+
+
+def extract_all(messages: list[Message], extras: Collection[str], stamps: Stamps | None = None) -> Columns:
+    """Turn messages of any topics into columns."""
+    topics, codes = extract_topics(messages)
+    return extract(messages, stamps or extract_stamps(messages, extras), topics, codes, extras)

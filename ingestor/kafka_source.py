@@ -16,27 +16,26 @@ from __future__ import annotations
 
 import threading
 import time
-from itertools import compress
-from operator import not_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from ingestor.broker import asking, bad_client_config, kafka_failure
 from ingestor.consumer_options import consumer_options, subscription
 from ingestor.errors import IngestorError
-from ingestor.extract import Stamps, extract, extract_stamps, extract_topics
+from ingestor.intake import MessageIntake
 from ingestor.logs import librdkafka_logger
+from ingestor.native.intake import NativeIntake
+from ingestor.native.library import load, with_plugin
 from ingestor.records import TopicPartition
 from ingestor.source import Polled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    import numpy.typing as npt
-
+    from ingestor.intake import Event, Intake
     from ingestor.records import Columns
     from ingestor.source import Listener
 
@@ -59,9 +58,7 @@ class KafkaSource:
         flush_seconds: float,
     ) -> None:
         self._route_of = route_of
-        self._extras = frozenset(extras)
         self._topics = subscription(config, topics)
-        self._only_topic = topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
         self._eager = config.get("group.protocol", "classic") != "consumer" and "cooperative" not in config.get(
             "partition.assignment.strategy", ""
         )
@@ -75,10 +72,16 @@ class KafkaSource:
         wanted: dict[str, Any] = consumer_options(config, queue_bytes, flush_seconds)
         wanted["error_cb"] = self._errors.append
         wanted["logger"] = librdkafka_logger()
+        only_topic = topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
+        native, why_not = load()
+        self.intake = "native" if native else f"messages: {why_not}"  # for people
         try:
-            self._consumer = Consumer(wanted)
+            self._consumer = Consumer(with_plugin(wanted) if native else wanted)
         except KafkaException as error:
             raise bad_client_config(error) from error
+        self._intake: Intake = MessageIntake(self._consumer, frozenset(extras), only_topic)
+        if native is not None:
+            self._intake = NativeIntake(native, self._consumer, frozenset(extras))
 
     def subscribe(self, listener: Listener) -> None:
         """Join the group; the listener is asked about every change of the assignment."""
@@ -104,6 +107,7 @@ class KafkaSource:
             self._consumer.pause(_theirs(waiting))
 
     def _give(self, positions: list[KafkaTopicPartition]) -> None:
+        self._intake.expect(_ours(positions))
         if self._eager:
             self._consumer.assign(positions)
         else:
@@ -117,6 +121,7 @@ class KafkaSource:
         self._assigned -= gone
         self._paused -= gone
         self._forget_corrupt(gone)
+        self._intake.forget(gone)
         for tp in gone:
             self._placed_in_poll.pop(tp, None)
         if self._eager:
@@ -128,44 +133,34 @@ class KafkaSource:
         """Return what came within the timeout, at most `max_records`; serve rebalances."""
         self._placed_in_poll.clear()
         with asking("polling Kafka"):
-            messages = self._consumer.consume(max_records, timeout)
+            taken = self._intake.take(max_records, timeout)
         polled = Polled()
-        stamps = extract_stamps(messages, self._extras)
-        came = len(messages)
-        if not stamps.all_there:
-            messages = self._without_events(messages, polled)
-        if self._corrupt:
-            messages = self._stop_at_corrupt(messages, polled)
+        self._take_events(taken.events, polled)
         while self._errors:
             _note(self._errors.pop(), polled)
-        if self._placed_in_poll:
-            messages = self._discard_ambiguous(messages, polled)
-        if messages:
-            polled.records = len(messages)
-            if len(messages) < came:
-                stamps = extract_stamps(messages, self._extras)
-            polled.columns = self._columns(messages, stamps)
+        came = taken.columns
+        if self._corrupt:
+            came = self._stop_at_corrupt(came, polled)
+        if self._placed_in_poll and taken.mixed:
+            came = self._discard_ambiguous(came, polled)
+        for columns in came:
+            polled.records += len(columns)
+            polled.columns += self._by_route(columns)
         return polled
 
-    def _without_events(self, messages: list[Message], polled: Polled) -> list[Message]:
-        errors = list(map(Message.error, messages))
-        self._take_events(zip(compress(messages, errors), filter(None, errors), strict=True), polled)
-        return list(compress(messages, map(not_, errors)))
-
-    def _take_events(self, events: Iterable[tuple[Message, KafkaError]], polled: Polled) -> None:
+    def _take_events(self, events: Iterable[Event], polled: Polled) -> None:
         """Take in what is no record; every event is told or raised."""
-        for event, error in events:
-            tp = TopicPartition(event.topic() or "", event.partition() or 0)
+        for tp, offset, error in events:
             if error.code() == KafkaError._PARTITION_EOF:
-                polled.ends[tp] = event.offset() or 0
+                polled.ends[tp] = offset
             elif error.code() in _POSITION_LOST:
                 polled.lost_positions.add(tp)
             elif error.code() == KafkaError._BAD_MSG:
-                polled.corrupt[tp] = self._corrupt.setdefault(tp, event.offset() or 0)
+                polled.corrupt[tp] = self._corrupt.setdefault(tp, offset)
             else:
                 _note(error, polled)
 
-    def _stop_at_corrupt(self, messages: list[Message], polled: Polled) -> list[Message]:
+    def _stop_at_corrupt(self, came: Iterable[Columns], polled: Polled) -> list[Columns]:
         """Give nothing of a partition from a corrupt batch on: whoever took it would pass over what is lost.
 
         What librdkafka makes of the bytes behind such a batch can also be nonsense, such as another position.
@@ -173,31 +168,26 @@ class KafkaSource:
         for tp in self._corrupt:
             polled.ends.pop(tp, None)
             polled.lost_positions.discard(tp)
-        stops = self._corrupt
-        return [
-            m
-            for m in messages
-            if (at := stops.get(TopicPartition(m.topic() or "", m.partition() or 0))) is None or (m.offset() or 0) < at
-        ]
+        return [_without(columns, self._corrupt) for columns in came]
 
     def _forget_corrupt(self, tps: Iterable[TopicPartition]) -> None:
         for tp in tps:
             self._corrupt.pop(tp, None)
 
-    def _discard_ambiguous(self, messages: list[Message], polled: Polled) -> list[Message]:
+    def _discard_ambiguous(self, came: list[Columns], polled: Polled) -> list[Columns]:
         placed = {tp: offset for tp, offset in self._placed_in_poll.items() if tp in self._assigned}
         self._placed_in_poll.clear()
-        seen = {TopicPartition(m.topic() or "", m.partition() or 0) for m in messages}
-        seen = (seen | polled.ends.keys() | polled.lost_positions) & placed.keys()
+        seen = {tp for tp in placed if any(columns.of(tp).any() for columns in came)}
+        seen |= (polled.ends.keys() | polled.lost_positions) & placed.keys()
         for tp in seen:  # told again, if it is still so, after the partition is placed once more
             polled.ends.pop(tp, None)
             polled.lost_positions.discard(tp)
         if not seen:
-            return messages
+            return came
         if self._eager:  # may only assign the whole, and the whole was placed in this poll
             seen = set(placed)
         self._assign_again({tp: placed[tp] for tp in seen}, kept={})
-        return [m for m in messages if TopicPartition(m.topic() or "", m.partition() or 0) not in seen]
+        return [_without(columns, dict.fromkeys(seen, 0)) for columns in came]
 
     def reposition(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
         """Fetch `moved` from other positions; `kept` are the positions of all others that are not waiting."""
@@ -253,36 +243,35 @@ class KafkaSource:
 
         librdkafka waits for ever for a broker that is gone, so it waits on a thread that may be left behind.
         """
+        self._intake.close()
         closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS)
         if closing.is_alive():
             librdkafka_logger().warning("Kafka did not answer: left without leaving the group")
 
-    def _columns(self, messages: list[Message], stamps: Stamps) -> dict[str, Columns]:
-        topics, topic_codes = self._topics_of(messages)
-        by_route: dict[str, list[int]] = {}
-        for code, topic in enumerate(topics):
-            by_route.setdefault(self._route(topic), []).append(code)
-        if len(by_route) == 1:
-            return {next(iter(by_route)): extract(messages, stamps, topics, topic_codes, self._extras)}
-        split = {}
-        for route, wanted in by_route.items():
-            rows = np.flatnonzero(np.isin(topic_codes, wanted))
-            own = [messages[row] for row in rows.tolist()]
-            split[route] = extract(own, stamps.of(rows), topics, topic_codes[rows], self._extras)
-        return split
-
-    def _topics_of(self, messages: list[Message]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-        if self._only_topic is None:
-            return extract_topics(messages)
-        return (self._only_topic,), np.zeros(len(messages), np.int32)  # the listener refuses all others
+    def _by_route(self, columns: Columns) -> Iterator[tuple[str, Columns]]:
+        codes_of: dict[str, list[int]] = {}
+        for code, topic in enumerate(columns.topics):
+            codes_of.setdefault(self._route(topic), []).append(code)
+        for route, codes in codes_of.items():
+            own = columns if len(codes_of) == 1 else columns.where(np.isin(columns.topic_codes, codes))
+            if len(own):
+                yield route, own
 
     def _route(self, topic: str) -> str:
         route = self._routes.get(topic)
         if route is None:
             route = self._routes[topic] = self._route_of(topic)
         return route
+
+
+def _without(columns: Columns, ends: Mapping[TopicPartition, int]) -> Columns:
+    """Return the columns without what is at these offsets of its partition or behind them."""
+    keep = np.ones(len(columns), dtype=bool)
+    for tp, end in ends.items():
+        keep &= ~columns.of(tp) | (columns.offsets < end)
+    return columns.where(keep)
 
 
 def _note(error: KafkaError, polled: Polled) -> None:

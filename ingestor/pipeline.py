@@ -156,7 +156,7 @@ class Pipeline:
         for tp, offset in polled.corrupt.items():
             self._lose(Gap(tp, offset, offset, "corrupt"))
         rows = size = 0
-        for name, columns in polled.columns.items():
+        for name, columns in polled.columns:
             selection = self._routes[name].lane.accept(columns)
             self._watcher.accepted(name, selection)
             if selection.batch is not None:

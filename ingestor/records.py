@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
 EXTRA_COLUMNS = ("key", "headers", "timestamp_type")
@@ -74,6 +74,7 @@ class Columns:
 
     `topics` names the topics; `topic_codes` holds each record's index into it. A timestamp of -1 means
     that Kafka has none. `keys`, `headers` and `timestamp_types` are None where nobody asked for them.
+    What is of no fixed size is Python's objects or, from the native intake, an Arrow array of the table's own type.
     """
 
     topics: tuple[str, ...]
@@ -81,10 +82,41 @@ class Columns:
     partitions: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
     timestamps_ms: npt.NDArray[np.int64]
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None] | None = None
-    headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None = None
+    values: Sequence[bytes | None] | pa.Array
+    keys: Sequence[bytes | None] | pa.Array | None = None
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | pa.Array | None = None
     timestamp_types: npt.NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> Columns:
+        """Return the records that are to be kept."""
+        if keep.all():
+            return self
+        rows = np.flatnonzero(keep)
+        return replace(
+            self,
+            topic_codes=self.topic_codes[rows],
+            partitions=self.partitions[rows],
+            offsets=self.offsets[rows],
+            timestamps_ms=self.timestamps_ms[rows],
+            values=_rows_of(self.values, rows),
+            keys=None if self.keys is None else _rows_of(self.keys, rows),
+            headers=None if self.headers is None else _rows_of(self.headers, rows),
+            timestamp_types=None if self.timestamp_types is None else self.timestamp_types[rows],
+        )
+
+    def of(self, tp: TopicPartition) -> npt.NDArray[np.bool_]:
+        """Tell which records are of a partition."""
+        if tp.topic not in self.topics:
+            return np.zeros(len(self), dtype=bool)
+        code = self.topics.index(tp.topic)
+        both: npt.NDArray[np.bool_] = np.logical_and(self.topic_codes == code, self.partitions == tp.partition)
+        return both
+
+
+def _rows_of(objects: Sequence[Any] | pa.Array, rows: npt.NDArray[np.intp]) -> list[Any] | pa.Array:
+    if isinstance(objects, pa.Array):
+        return objects.take(pa.array(rows))
+    return [objects[row] for row in rows.tolist()]

@@ -47,7 +47,8 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         pipeline = assembly.pipeline(patience_seconds=ONCE_PATIENCE_SECONDS if once else None)
         if status is not None:
             pipeline.on_step = partial(status.tick, pipeline)
-        log.info("started", routes=len(settings.routes), once=once, http=None if server is None else server.url)
+        http = None if server is None else server.url
+        log.info("started", routes=len(settings.routes), once=once, http=http, intake=assembly.intake)
         _spare_the_collector()
         drained = _Drained(pipeline, ends, watch, show=progress) if once else None
         pipeline.run(until=lambda: stop.asked() or (drained is not None and drained()))

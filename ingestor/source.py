@@ -28,7 +28,7 @@ class Listener(Protocol):
 class Polled:
     """What one poll brought."""
 
-    columns: dict[str, Columns] = field(default_factory=dict)  # by route
+    columns: list[tuple[str, Columns]] = field(default_factory=list)  # with their routes, in the order of reading
     ends: dict[TopicPartition, int] = field(default_factory=dict)  # partitions read to their end, and that position
     lost_positions: set[TopicPartition] = field(default_factory=set)  # Kafka no longer has where we are
     corrupt: dict[TopicPartition, int] = field(default_factory=dict)  # where a batch failed its checksum

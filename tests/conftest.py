@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from ingestor.native import library
 from tests.support import kafka_jars
 from tests.support.ingestors import Deploy
 from tests.support.kafka import Cluster
@@ -69,6 +70,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         kafka_jars.fetch(announce)
     except kafka_jars.BrokerUnavailableError as error:
         announce(f"tests with a real broker will fail: {error}")
+
+
+@pytest.fixture(params=["native", "messages"])
+def either_intake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run a test with each of the ways in which records come in, in this process and in those that it starts."""
+    monkeypatch.setenv(library.SWITCH, "on" if request.param == "native" else "off")
+    library.load.cache_clear()
+    native, why_not = library.load()
+    if request.param == "native" and native is None:
+        pytest.skip(f"no native intake: {why_not}")
+    yield
+    monkeypatch.undo()
+    library.load.cache_clear()
 
 
 @pytest.fixture(scope="session")

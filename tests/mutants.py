@@ -78,6 +78,8 @@ def judge(mutant: Mutant, base: Path, already: list[str], *, all_tests: bool) ->
             trouble = f"its text is {text.count(mutant.old)} times in {mutant.file}: write the mutant anew"
             return Verdict(mutant, "", 0, trouble)
         source.write_text(text.replace(mutant.old, mutant.new))
+        if source.suffix == ".c":
+            subprocess.run([sys.executable, source.with_name("build.py")], check=True, timeout=TIMEOUT_SECONDS)
         caught, trouble = "", ""
         for test in mutant.tests:
             result = run(copy, [test], "-x", *(f"--deselect={name}" for name in already))

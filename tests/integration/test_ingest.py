@@ -57,6 +57,7 @@ def test_many_partitions_of_several_topics_and_routes_land_in_their_tables(kafka
     assert {partition for _, partition, _ in found[0]} == set(range(64))
 
 
+@pytest.mark.usefixtures("either_intake")
 def test_records_of_every_kind_land_as_they_are(kafka: Cluster, deploy: Deploy) -> None:
     """Nothing that Kafka takes is changed on its way: nulls, empty values, raw bytes, odd headers, odd timestamps."""
     topic = topics.create(kafka.bootstrap, partitions=2)
@@ -87,6 +88,7 @@ def test_records_of_every_kind_land_as_they_are(kafka: Cluster, deploy: Deploy) 
     assert found == {(topic, "CreateTime"), (stamped, "LogAppendTime")}
 
 
+@pytest.mark.usefixtures("either_intake")
 @pytest.mark.parametrize("memory", ["256MiB", "64MiB"])
 def test_records_larger_than_every_buffer_land(kafka: Cluster, deploy: Deploy, memory: str) -> None:
     """A record may be larger than the whole memory budget leaves for records."""

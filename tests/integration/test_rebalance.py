@@ -39,6 +39,7 @@ GROUPS: dict[str, dict[str, Any]] = {
 PROTOCOLS = pytest.mark.parametrize("protocol", GROUPS)
 
 
+@pytest.mark.usefixtures("either_intake")
 @PROTOCOLS
 def test_members_join_and_leave_under_steady_traffic(kafka: Cluster, deploy: Deploy, protocol: str) -> None:
     """Partitions move to and fro while records keep coming, and each record lands once."""
@@ -121,6 +122,7 @@ def test_the_second_process_of_one_static_member_says_so(kafka: Cluster, deploy:
     assert winner.wait() == 0
 
 
+@pytest.mark.usefixtures("either_intake")
 @PROTOCOLS
 def test_a_partition_that_was_paused_when_it_went_is_read_when_it_comes_back(kafka: Cluster, protocol: str) -> None:
     """A pause outlives a rebalance inside of librdkafka; the partition must be fetched all the same."""
@@ -143,6 +145,7 @@ def test_a_partition_that_was_paused_when_it_went_is_read_when_it_comes_back(kaf
         first.source.close()
 
 
+@pytest.mark.usefixtures("either_intake")
 @PROTOCOLS
 def test_a_resumption_never_meets_the_start_of_a_partition(
     kafka: Cluster, protocol: str, monkeypatch: pytest.MonkeyPatch
@@ -229,12 +232,13 @@ class Member(FromTheHead):
 
     def read(self) -> dict[int, int]:
         """Poll once; return how many records have come so far, by partition."""
-        for columns in self.source.poll(100, 0.1).columns.values():
+        for _, columns in self.source.poll(100, 0.1).columns:
             for partition in columns.partitions.tolist():
                 self._counts[partition] = self._counts.get(partition, 0) + 1
         return {0: 0, 1: 0} | self._counts
 
 
+@pytest.mark.usefixtures("either_intake")
 @pytest.mark.faults
 @PROTOCOLS
 def test_a_process_that_was_stopped_beyond_its_session_doubles_nothing(
@@ -314,6 +318,7 @@ def test_a_process_that_is_asked_to_end_in_a_flush_ends_in_order(kafka: Cluster,
     deployment.expect([topic])
 
 
+@pytest.mark.usefixtures("either_intake")
 @pytest.mark.faults
 def test_kills_in_a_loop_lose_and_double_nothing(kafka: Cluster, deploy: Deploy) -> None:
     """Whatever was under way when the process died is done once, by it or by the next."""

@@ -26,6 +26,7 @@ COMPACTED = {
 }
 
 
+@pytest.mark.usefixtures("either_intake")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_interleaved_transactions_land_without_their_aborted_records(
     kafka: Cluster, deploy: Deploy, protocol: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ingestor as package
+from ingestor.native.build import platform_tag
+from ingestor.native.library import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +57,19 @@ def test_the_wheel_holds_the_program_and_nothing_else(built: Path) -> None:
     assert {"ingestor/py.typed", "spark_jobs/py.typed", "ingestor/status_page.html", "ingestor/cli.py"} <= names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"ingestor", "spark_jobs"}
     assert not [name for name in names if "__pycache__" in name]
+
+
+def test_the_wheel_has_the_native_intake_where_it_can_be_built(built: Path) -> None:
+    """It is then one for this platform, and for every Python; what runs here has it, too."""
+    (wheel,) = built.glob("*.whl")
+    library = "ingestor/native/libintake.so"
+    if shutil.which("cc") is None:
+        assert wheel.name.endswith("-py3-none-any.whl")
+        assert library not in zipfile.ZipFile(wheel).namelist()
+    else:
+        assert wheel.name.endswith(f"-{platform_tag()}.whl")
+        assert library in zipfile.ZipFile(wheel).namelist()
+        assert load() != (None, "this package was built without a C compiler")
 
 
 def test_the_sdist_holds_what_builds_and_tests_it(built: Path) -> None:

@@ -51,12 +51,3 @@ def test_where_every_message_has_a_timestamp_none_is_an_event() -> None:
     assert Stamps(np.array([0, 5]), None).all_there
     assert Stamps(np.array([], np.int64), None).all_there
     assert not Stamps(np.array([5, -1, 5]), None).all_there
-
-
-def test_the_stamps_of_some_messages_stay_beside_them() -> None:
-    types = np.array([1, 2, 1], np.int8)
-    some = Stamps(np.array([10, 20, 30]), types).of(np.array([0, 2]))
-    assert some.ms.tolist() == [10, 30]
-    assert some.types is not None
-    assert some.types.tolist() == [1, 1]
-    assert Stamps(np.array([10, 20]), None).of(np.array([1])).types is None

@@ -202,11 +202,11 @@ class FakeSource:
             if fetch.position == self._kafka.partitions[tp].stable and fetch.told_end != fetch.position:
                 fetch.told_end = polled.ends[tp] = fetch.position
 
-    def _columns(self, rows: list[tuple[TopicPartition, FakeRecord]]) -> dict[str, Columns]:
+    def _columns(self, rows: list[tuple[TopicPartition, FakeRecord]]) -> list[tuple[str, Columns]]:
         by_route: dict[str, list[tuple[TopicPartition, FakeRecord]]] = {}
         for tp, record in rows:
             by_route.setdefault(self._route_of(tp.topic), []).append((tp, record))
-        return {route: columns_of(found) for route, found in by_route.items()}
+        return [(route, columns_of(found)) for route, found in by_route.items()]
 
 
 def columns_of(rows: list[tuple[TopicPartition, FakeRecord]]) -> Columns:

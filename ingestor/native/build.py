@@ -1,0 +1,52 @@
+"""Builds the library from `intake.c`: `python -m ingestor.native.build`, and hatchling's hook. Needs a C compiler.
+
+A package that was built without one works all the same: records then come in by Python's objects, at a higher price.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+SOURCE, TARGET = _HERE / "intake.c", _HERE / "libintake.so"
+_FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra")
+_SECONDS_MAX = 120
+
+
+def build(*, source: Path = SOURCE, target: Path = TARGET, flags: tuple[str, ...] = ()) -> str:
+    """Compile the library, put in place at once; return why there is none, "" if there is."""
+    compiler = shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return "no C compiler (cc)"
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        draft = Path(folder) / target.name
+        command = [compiler, *_FLAGS, *flags, "-o", str(draft), str(source), "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS_MAX)  # noqa: S603
+        if done.returncode:
+            return f"{compiler} could not compile {source.name}: {done.stderr[-2000:]}"
+        sys.stderr.write(done.stderr)
+        draft.replace(target)
+    return ""
+
+
+def platform_tag() -> str:
+    """Return a wheel's tag for this machine; the library needs nothing of Python, so any Python 3 will do."""
+    return f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+
+def main() -> int:
+    """Build, and say so where it can't be."""
+    why = build()
+    if why:
+        sys.stderr.write(f"ingestor: without the native intake, at a higher price: {why}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The functions of `intake.c`, and those of the librdkafka that confluent_kafka has loaded, by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import cimpl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LIBRARY = Path(__file__).parent / "libintake.so"
+SWITCH = "INGESTOR_NATIVE"  # "off": without it, for those who suspect it
+WANT_KEYS, WANT_HEADERS, WANT_TIMESTAMP_TYPES = 1, 2, 4
+_PLUGINS = "plugin.library.paths"
+_P, _I32, _I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+
+
+class Column(ctypes.Structure):
+    """Bytes that the library has allocated."""
+
+    bytes: int | None
+    used: int
+    _fields_ = [("bytes", _P), ("used", _I64), ("room", _I64)]
+
+
+def _binary(name: str) -> list[tuple[str, Any]]:
+    return [*((f"{name}_{part}", Column) for part in ("starts", "data", "valid")), (f"{name}_nulls", _I64)]
+
+
+class EventRow(ctypes.Structure):
+    """What is no record."""
+
+    error: int
+    partition: int
+    offset: int
+    topic: bytes
+    text: bytes
+    _fields_ = [
+        *(("error", _I32), ("partition", _I32), ("offset", _I64)),
+        *(("topic", ctypes.c_char * 256), ("text", ctypes.c_char * 512)),
+    ]
+
+
+class Batch(ctypes.Structure):
+    """What to take at the most, and what came: columns by their names, and of binary ones their parts."""
+
+    client: int | None
+    records_max: int
+    bytes_max: int
+    records_likely: int
+    bytes_likely: int
+    wanted: int
+    out_of_memory: int
+    records: int
+    bytes: int
+    _fields_ = [
+        ("client", _P),
+        *((name, _I64) for name in ("records_max", "bytes_max", "records_likely", "bytes_likely")),
+        *(("wanted", _I32), ("out_of_memory", _I32), ("records", _I64), ("bytes", _I64)),
+        *((name, Column) for name in ("topics", "topic_names", "topic_codes", "partitions", "offsets")),
+        *((name, Column) for name in ("timestamps", "timestamp_types")),
+        *(*_binary("payloads"), *_binary("keys"), ("header_starts", Column)),
+        *(*_binary("header_names"), *_binary("header_values"), ("events", Column)),
+    ]
+
+
+class Native:
+    """What there is to call; every argument is an address or a number."""
+
+    def __init__(self, library: Path) -> None:
+        """Load the library; raise OSError or AttributeError if it does not find what it needs."""
+        here, kafka = ctypes.CDLL(str(library)), ctypes.CDLL(cimpl.__file__)
+        missing = _typed(here.attach, ctypes.c_char_p, ctypes.c_char_p)(os.fsencode(cimpl.__file__))
+        if missing:
+            msg = f"librdkafka has no {missing.decode()}"
+            raise OSError(msg)
+        self.take_client = _typed(here.take_client, _P)
+        self.take = _typed(here.take, None, _P, ctypes.c_int, _P)
+        self.give_back = _typed(here.give_back, None, _P)
+        self.new_queue = _typed(kafka.rd_kafka_queue_new, _P, _P)
+        self.partition_queue = _typed(kafka.rd_kafka_queue_get_partition, _P, _P, ctypes.c_char_p, _I32)
+        self.forward = _typed(kafka.rd_kafka_queue_forward, None, _P, _P)
+        self.destroy_queue = _typed(kafka.rd_kafka_queue_destroy, None, _P)
+
+
+def _typed(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:  # noqa: ANN401 - ctypes' own are untyped
+    function.restype, function.argtypes = result, arguments
+    typed: Callable[..., Any] = function
+    return typed
+
+
+@functools.cache
+def load() -> tuple[Native | None, str]:
+    """Return what there is to call, or why it is not to be had."""
+    if os.environ.get(SWITCH, "").lower() in {"off", "0", "no", "false"}:
+        return None, f"{SWITCH} is off"
+    if not LIBRARY.exists():
+        return None, "this package was built without a C compiler"
+    try:
+        return Native(LIBRARY), ""
+    except (OSError, AttributeError) as error:
+        return None, str(error)
+
+
+def with_plugin(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a consumer's options with our plugin beside the user's own."""
+    own = options.get(_PLUGINS)
+    return {**options, _PLUGINS: f"{own};{LIBRARY}" if own else str(LIBRARY)}
