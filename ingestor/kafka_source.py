@@ -79,9 +79,11 @@ class KafkaSource:
             self._consumer = Consumer(with_plugin(wanted) if native else wanted)
         except KafkaException as error:
             raise bad_client_config(error) from error
-        self._intake: Intake = MessageIntake(self._consumer, frozenset(extras), only_topic)
-        if native is not None:
-            self._intake = NativeIntake(native, self._consumer, frozenset(extras))
+        self._intake: Intake = (
+            NativeIntake(native, self._consumer, frozenset(extras))
+            if native
+            else MessageIntake(self._consumer, frozenset(extras), only_topic)
+        )
 
     def subscribe(self, listener: Listener) -> None:
         """Join the group; the listener is asked about every change of the assignment."""

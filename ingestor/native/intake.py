@@ -95,6 +95,9 @@ class NativeIntake:
 
     def take(self, max_records: int, timeout: float) -> TakenIn:
         """Serve the consumer's own queue, then return what came of the partitions within the timeout."""
+        if self._queue is None:
+            msg = "this intake is closed"
+            raise RuntimeError(msg)
         self._lead_again()
         taken = self._take_others()
         batch = Batch(
@@ -131,7 +134,7 @@ class NativeIntake:
             if len(more) < _OTHERS_MAX:
                 break
         records, events = without_events(messages)
-        return TakenIn([extract_all(records, self._extras)] if records else [], events, mixed=bool(records))
+        return TakenIn([extract_all(records, self._extras)] if records else [], events, mixed=bool(messages))
 
     def close(self) -> None:
         """Give the queue back, and what is left in it: told before the consumer is closed."""

@@ -257,6 +257,15 @@ def test_what_is_left_does_not_hold_up_closing(kafka: Kafka) -> None:
     close(consumer)
 
 
+def test_a_closed_intake_says_so(kafka: Kafka) -> None:
+    """Without that librdkafka would end the process."""
+    intake = kafka.read("native", [])
+    intake.close()
+    intake.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        intake.take(1, 0)
+
+
 def test_a_record_on_the_consumers_own_queue_is_taken_too(kafka: Kafka) -> None:
     """And before those on ours, and with the word that a rebalance may lie in between."""
     for number in range(5):
