@@ -3,13 +3,13 @@
  *
  * This is a plugin of librdkafka (plugin.library.paths): librdkafka loads it, calls `conf_init`, and tells it of the
  * client that is made; Python asks for that client on the same thread, by `take_client`. `take` then fills a batch from a
- * queue, by a callback of librdkafka's that sees records and errors and nothing else, so that no callback into Python can
- * come in between. A batch's columns are ours until Python has taken them over; it gives each back by `give_back`.
+ * queue, event by event. Of librdkafka's ways to read a queue only this one suits: the one that takes messages in batches
+ * calls confluent_kafka's error callback for some errors, which without Python's lock ends the process, and the one by a
+ * callback takes transaction markers of a partition's previous life for present ones, by which records could be passed
+ * over. A batch's columns are ours until Python has taken them over; it gives each back by `give_back`.
  *
  * librdkafka's functions are looked up in the library that confluent_kafka has loaded, so nothing is linked and no
  * header is needed: what is declared here is its public interface, whose binary form its version 1 promises to keep.
- * The callback is marked as deprecated there, but its successors either call back into Python, or cost 0.1 us more for
- * each record; should it go one day, `attach` says so, and records come in as confluent_kafka's messages.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dlfcn.h>
@@ -24,6 +24,7 @@ typedef struct config config;   /* rd_kafka_conf_t */
 typedef struct topic topic;     /* rd_kafka_topic_t */
 typedef struct headers headers; /* rd_kafka_headers_t */
 typedef struct queue queue;     /* rd_kafka_queue_t */
+typedef struct happening happening; /* rd_kafka_event_t */
 
 typedef struct { /* rd_kafka_message_t */
     int error;
@@ -37,18 +38,27 @@ typedef struct { /* rd_kafka_message_t */
     void *librdkafkas;
 } message;
 
+typedef struct { /* the beginning of rd_kafka_topic_partition_t */
+    char *topic;
+    int32_t partition;
+    int64_t offset;
+} place_in_topic;
+
 typedef int on_new(client *made, const config *, void *opaque, char *text, size_t text_bytes);
-typedef void on_message(message *, void *opaque);
 
 static struct {
     int (*add_on_new)(config *, const char *name, on_new *, void *opaque);
-    int (*serve)(queue *, int timeout_ms, on_message *, void *opaque);
-    void (*stop_serving)(client *);
+    happening *(*poll)(queue *, int timeout_ms);
+    const message *(*record_of)(happening *);
+    int (*error_of)(happening *);
+    const char *(*error_text_of)(happening *);
+    place_in_topic *(*place_of)(happening *);
+    void (*destroy_place)(place_in_topic *);
+    void (*destroy)(happening *);
     int64_t (*timestamp)(const message *, int *type);
     int (*headers)(const message *, headers **);
     int (*header)(const headers *, size_t index, const char **name, const void **value, size_t *value_bytes);
     const char *(*topic_name)(const topic *);
-    const char *(*error_text)(const message *);
 } kafka;
 
 /* --- getting hold of a client --------------------------------------------------------------------------------------- */
@@ -83,13 +93,17 @@ const char *attach(const char *library) {
     if (!(*(void **)&kafka.field = dlsym(loaded, name)))                                                              \
     return name
     LOOK_UP(add_on_new, "rd_kafka_conf_interceptor_add_on_new");
-    LOOK_UP(serve, "rd_kafka_consume_callback_queue");
-    LOOK_UP(stop_serving, "rd_kafka_yield");
+    LOOK_UP(poll, "rd_kafka_queue_poll");
+    LOOK_UP(record_of, "rd_kafka_event_message_next");
+    LOOK_UP(error_of, "rd_kafka_event_error");
+    LOOK_UP(error_text_of, "rd_kafka_event_error_string");
+    LOOK_UP(place_of, "rd_kafka_event_topic_partition");
+    LOOK_UP(destroy_place, "rd_kafka_topic_partition_destroy");
+    LOOK_UP(destroy, "rd_kafka_event_destroy");
     LOOK_UP(timestamp, "rd_kafka_message_timestamp");
     LOOK_UP(headers, "rd_kafka_message_headers");
     LOOK_UP(header, "rd_kafka_header_get_all");
     LOOK_UP(topic_name, "rd_kafka_topic_name");
-    LOOK_UP(error_text, "rd_kafka_message_errstr");
 #undef LOOK_UP
     return NULL;
 }
@@ -117,7 +131,6 @@ typedef struct {
 
 typedef struct {
     /* told by Python: how much to take at the most, of what, and how much is likely to come */
-    client *client;
     int64_t records_max, bytes_max, records_likely, bytes_likely;
     int32_t wanted;
     /* filled */
@@ -256,31 +269,25 @@ static void put_record(batch *into, const message *record) {
     into->records++;
 }
 
-static void put_event(batch *into, const message *one) {
+static void put_event(batch *into, happening *one) {
     event *place = more(into, &into->events, sizeof *place);
-    const char *text = kafka.error_text(one);
+    const char *text = kafka.error_text_of(one);
+    place_in_topic *of;
     if (!place)
         return;
     memset(place, 0, sizeof *place);
-    place->error = one->error;
-    place->partition = one->partition;
-    place->offset = one->offset;
-    strncpy(place->topic, one->topic ? kafka.topic_name(one->topic) : "", sizeof place->topic - 1);
+    place->error = kafka.error_of(one);
     strncpy(place->text, text ? text : "", sizeof place->text - 1);
+    if ((of = kafka.place_of(one))) {
+        place->partition = of->partition;
+        place->offset = of->offset;
+        strncpy(place->topic, of->topic, sizeof place->topic - 1);
+        kafka.destroy_place(of);
+    }
 }
 
 static int is_full(const batch *one) {
     return one->records >= one->records_max || one->bytes >= one->bytes_max || one->out_of_memory;
-}
-
-static void take_message(message *one, void *opaque) {
-    batch *into = opaque;
-    if (one->error)
-        put_event(into, one);
-    else
-        put_record(into, one);
-    if (is_full(into))
-        kafka.stop_serving(into->client); /* what is left stays in the queue */
 }
 
 static int64_t now_ms(void) {
@@ -293,7 +300,7 @@ static int64_t now_ms(void) {
 void take(queue *from, int timeout_ms, batch *into) {
     column *columns[] = {&into->topic_codes, &into->partitions, &into->offsets, &into->timestamps,
                          &into->payloads.starts, &into->payloads.data, &into->payloads.valid};
-    int64_t over = now_ms() + timeout_ms, left = timeout_ms;
+    int64_t over = now_ms() + timeout_ms, left;
     begin(into, &into->payloads, into->records_likely, into->bytes_likely);
     reserve(into, &into->topic_codes, into->records_likely * (int64_t)sizeof(int32_t));
     reserve(into, &into->partitions, into->records_likely * (int64_t)sizeof(int32_t));
@@ -303,9 +310,20 @@ void take(queue *from, int timeout_ms, batch *into) {
     begin(into, &into->header_names, 0, 0);
     begin(into, &into->header_values, 0, 0);
     put32(into, &into->header_starts, 0);
-    do
-        kafka.serve(from, (int)left, take_message, into);
-    while (!is_full(into) && (left = over - now_ms()) > 0);
+    while (!is_full(into)) {
+        const message *record;
+        happening *one = kafka.poll(from, 0); /* the clock is only asked where nothing waits */
+        if (!one && (left = over - now_ms()) > 0)
+            one = kafka.poll(from, (int)left);
+        if (!one)
+            break;
+        record = kafka.record_of(one);
+        if (record && !record->error)
+            put_record(into, record);
+        else if (kafka.error_of(one))
+            put_event(into, one);
+        kafka.destroy(one);
+    }
     for (size_t at = 0; at < sizeof columns / sizeof *columns; at++)
         shrink(columns[at]);
 }

@@ -79,8 +79,9 @@ class NativeIntake:
     def _lead(self, tps: Iterable[TopicPartition]) -> None:
         for topic, partition in tps if self._queue is not None else ():
             queue = self._native.partition_queue(self._client, topic.encode(), partition)
-            self._native.forward(queue, self._queue)
-            self._native.destroy_queue(queue)
+            if queue is not None:  # else next time
+                self._native.forward(queue, self._queue)
+                self._native.destroy_queue(queue)
 
     def _lead_again(self) -> None:
         now = time.monotonic()
@@ -101,7 +102,6 @@ class NativeIntake:
         self._lead_again()
         taken = self._take_others()
         batch = Batch(
-            client=self._client,
             records_max=max_records,
             bytes_max=_BYTES_MAX,
             records_likely=min(max_records, self._likely[0]),

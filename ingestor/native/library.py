@@ -49,7 +49,6 @@ class EventRow(ctypes.Structure):
 class Batch(ctypes.Structure):
     """What to take at the most, and what came: columns by their names, and of binary ones their parts."""
 
-    client: int | None
     records_max: int
     bytes_max: int
     records_likely: int
@@ -59,7 +58,6 @@ class Batch(ctypes.Structure):
     records: int
     bytes: int
     _fields_ = [
-        ("client", _P),
         *((name, _I64) for name in ("records_max", "bytes_max", "records_likely", "bytes_likely")),
         *(("wanted", _I32), ("out_of_memory", _I32), ("records", _I64), ("bytes", _I64)),
         *((name, Column) for name in ("topics", "topic_names", "topic_codes", "partitions", "offsets")),

@@ -446,8 +446,8 @@ MUTANTS = (
     Mutant(
         "a full batch takes more",
         "native/intake.c",
-        "        kafka.stop_serving(into->client);",
-        "        (void)kafka.stop_serving;",
+        "while (!is_full(into)) {",
+        "while (!into->out_of_memory) {",
         (_unit("native"),),
     ),
     Mutant(
