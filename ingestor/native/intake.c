@@ -19,11 +19,11 @@
 #include <string.h>
 #include <time.h>
 
-typedef struct client client;   /* rd_kafka_t */
-typedef struct config config;   /* rd_kafka_conf_t */
-typedef struct topic topic;     /* rd_kafka_topic_t */
-typedef struct headers headers; /* rd_kafka_headers_t */
-typedef struct queue queue;     /* rd_kafka_queue_t */
+typedef struct client client;       /* rd_kafka_t */
+typedef struct config config;       /* rd_kafka_conf_t */
+typedef struct topic topic;         /* rd_kafka_topic_t */
+typedef struct headers headers;     /* rd_kafka_headers_t */
+typedef struct queue queue;         /* rd_kafka_queue_t */
 typedef struct happening happening; /* rd_kafka_event_t */
 
 typedef struct { /* rd_kafka_message_t */
@@ -306,10 +306,13 @@ void take(queue *from, int timeout_ms, batch *into) {
     reserve(into, &into->partitions, into->records_likely * (int64_t)sizeof(int32_t));
     reserve(into, &into->offsets, into->records_likely * (int64_t)sizeof(int64_t));
     reserve(into, &into->timestamps, into->records_likely * (int64_t)sizeof(int64_t));
-    begin(into, &into->keys, 0, 0);
-    begin(into, &into->header_names, 0, 0);
-    begin(into, &into->header_values, 0, 0);
-    put32(into, &into->header_starts, 0);
+    if (into->wanted & WANT_KEYS)
+        begin(into, &into->keys, 0, 0);
+    if (into->wanted & WANT_HEADERS) {
+        begin(into, &into->header_names, 0, 0);
+        begin(into, &into->header_values, 0, 0);
+        put32(into, &into->header_starts, 0);
+    }
     while (!is_full(into)) {
         const message *record;
         happening *one = kafka.poll(from, 0); /* the clock is only asked where nothing waits */
