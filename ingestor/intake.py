@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Event(NamedTuple):
-    """What Kafka says of a partition that is no record: its end, or what is wrong."""
+    """What Kafka says of a partition that is no record: its end, or what is wrong. Without a topic: of everything."""
 
     tp: TopicPartition
     offset: int

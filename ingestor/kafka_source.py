@@ -70,7 +70,7 @@ class KafkaSource:
         self._routes: dict[str, str] = {}
         self._given_at = -_STARTING_SECONDS  # when librdkafka was last given positions to start at
         wanted: dict[str, Any] = consumer_options(config, queue_bytes, flush_seconds)
-        wanted["error_cb"] = self._errors.append
+        wanted["error_cb"] = self._errors.append  # unless the native intake takes errors in
         wanted["logger"] = librdkafka_logger()
         only_topic = topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
         native, why_not = load()
@@ -153,7 +153,9 @@ class KafkaSource:
     def _take_events(self, events: Iterable[Event], polled: Polled) -> None:
         """Take in what is no record; every event is told or raised."""
         for tp, offset, error in events:
-            if error.code() == KafkaError._PARTITION_EOF:
+            if not tp.topic:
+                _note(error, polled)
+            elif error.code() == KafkaError._PARTITION_EOF:
                 polled.ends[tp] = offset
             elif error.code() in _POSITION_LOST:
                 polled.lost_positions.add(tp)

@@ -43,6 +43,7 @@ _SPARK_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",  # as the others; by default it takes more time for less
     "spark.jars.packages": ",".join(_SPARK_PACKAGES),
     "spark.jars.excludes": ",".join(_SPARK_EXCLUDES),
     "spark.driver.host": "127.0.0.1",
@@ -79,16 +80,28 @@ class Peers:
         if program == "ingest":
             return self._own.run(program, size, repetition)
         records = self._counts[size]
-        started = self._spark(drain.EMPTY) if program == "spark" else self._quix(drain.topic(size), 1)
-        whole = self._spark(drain.topic(size)) if program == "spark" else self._quix(drain.topic(size), records)
-        run = drain.Run(size, repetition, program, in_image=False, records=records, start_up=started, whole=whole)
+        if program == "spark":
+            (started, _), (whole, written) = self._spark(drain.EMPTY), self._spark(drain.topic(size))
+        else:
+            (started, _), (whole, written) = (self._quix(drain.topic(size), count) for count in (1, records))
+        run = drain.Run(
+            size,
+            repetition,
+            program,
+            in_image=False,
+            records=records,
+            start_up=started,
+            whole=whole,
+            written_bytes=written,
+        )
         report.say(
             f"repetition {repetition + 1}: {size:5,} B  {program:7}  {run.cpu_micros:6.2f} us CPU per record, "
             f"{run.records_per_second:9,.0f} records/s, {run.whole.rss_mib:5.0f} MiB"
         )
         return run
 
-    def _spark(self, topic: str) -> Cost:
+    def _spark(self, topic: str) -> tuple[Cost, int]:
+        """Return what a drain takes, and the bytes of the files it writes."""
         table = self._folder / f"spark-{uuid.uuid4().hex[:8]}"
         home = next(self._spark_python.parent.parent.glob("lib/*/site-packages/pyspark"))
         os.environ.update(SPARK_HOME=str(home), PYSPARK_PYTHON=str(self._spark_python))
@@ -104,18 +117,24 @@ class Peers:
             *job,
         ]
         cost = measure.run(command, seconds_max=_SECONDS_MAX).cost
-        shutil.rmtree(table, ignore_errors=True)
         shutil.rmtree(f"{table}-checkpoint", ignore_errors=True)
-        return cost
+        return cost, _taken_away(table)
 
-    def _quix(self, topic: str, records: int) -> Cost:
+    def _quix(self, topic: str, records: int) -> tuple[Cost, int]:
+        """Return the same of so many records."""
         files = self._folder / f"quix-{uuid.uuid4().hex[:8]}"
         cost = measure.run(
             [self._quix_python, _HERE / "quix_stream.py", self._bootstrap, topic, files, records],
             seconds_max=_SECONDS_MAX,
         ).cost
-        shutil.rmtree(files, ignore_errors=True)
-        return cost
+        return cost, _taken_away(files)
+
+
+def _taken_away(folder: Path) -> int:
+    """Remove what a program has written; return how many bytes of Parquet that was."""
+    written = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+    shutil.rmtree(folder, ignore_errors=True)
+    return written
 
 
 def _install(folder: Path, *packages: str) -> Path:
@@ -147,6 +166,7 @@ def _rows(runs: Sequence[drain.Run]) -> list[list[str]]:
                     f"{middle(run.records_per_second for run in own):,.0f}",
                     f"{middle(ours.records_per_second / run.records_per_second for run, ours in pairs):.1f}",
                     f"{max(run.whole.rss_mib for run in own):,.0f}",
+                    f"{middle(run.written_bytes / run.records for run in own):,.0f}",
                 ]
             )
     return rows
@@ -161,6 +181,7 @@ _HEADS = (
     "records/s",
     "ours is faster by",
     "peak MiB",
+    "B/record written",
 )
 
 

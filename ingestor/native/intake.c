@@ -3,10 +3,13 @@
  *
  * This is a plugin of librdkafka (plugin.library.paths): librdkafka loads it, calls `conf_init`, and tells it of the
  * client that is made; Python asks for that client on the same thread, by `take_client`. `take` then fills a batch from a
- * queue, event by event. Of librdkafka's ways to read a queue only this one suits: the one that takes messages in batches
- * calls confluent_kafka's error callback for some errors, which without Python's lock ends the process, and the one by a
- * callback takes transaction markers of a partition's previous life for present ones, by which records could be passed
- * over. A batch's columns are ours until Python has taken them over; it gives each back by `give_back`.
+ * queue. Of librdkafka's ways to read one, that by a callback takes transaction markers of a partition's previous life for
+ * present ones, by which records could be passed over, and that by events costs a lock and two looks at the clock more
+ * for each record. The one by arrays of messages, which confluent_kafka uses too, calls the client's error callback for
+ * some errors. Confluent_kafka's own would want Python's lock then, which we do not hold, and end the process; so it is
+ * replaced by ours, `note`, which only writes down what it is told. `take` hands that out with the rest.
+ *
+ * A batch's columns are ours until Python has taken them over; it gives each back by `give_back`.
  *
  * librdkafka's functions are looked up in the library that confluent_kafka has loaded, so nothing is linked and no
  * header is needed: what is declared here is its public interface, whose binary form its version 1 promises to keep.
@@ -15,16 +18,17 @@
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <time.h>
 
-typedef struct client client;       /* rd_kafka_t */
-typedef struct config config;       /* rd_kafka_conf_t */
-typedef struct topic topic;         /* rd_kafka_topic_t */
-typedef struct headers headers;     /* rd_kafka_headers_t */
-typedef struct queue queue;         /* rd_kafka_queue_t */
-typedef struct happening happening; /* rd_kafka_event_t */
+typedef struct client client;   /* rd_kafka_t */
+typedef struct config config;   /* rd_kafka_conf_t */
+typedef struct topic topic;     /* rd_kafka_topic_t */
+typedef struct headers headers; /* rd_kafka_headers_t */
+typedef struct queue queue;     /* rd_kafka_queue_t */
 
 typedef struct { /* rd_kafka_message_t */
     int error;
@@ -38,37 +42,63 @@ typedef struct { /* rd_kafka_message_t */
     void *librdkafkas;
 } message;
 
-typedef struct { /* the beginning of rd_kafka_topic_partition_t */
-    char *topic;
-    int32_t partition;
-    int64_t offset;
-} place_in_topic;
-
+typedef void on_error(client *, int error, const char *text, void *opaque);
 typedef int on_new(client *made, const config *, void *opaque, char *text, size_t text_bytes);
 
 static struct {
     int (*add_on_new)(config *, const char *name, on_new *, void *opaque);
-    happening *(*poll)(queue *, int timeout_ms);
-    const message *(*record_of)(happening *);
-    int (*error_of)(happening *);
-    const char *(*error_text_of)(happening *);
-    place_in_topic *(*place_of)(happening *);
-    void (*destroy_place)(place_in_topic *);
-    void (*destroy)(happening *);
+    const config *(*config_of)(client *);
+    int (*get_config)(const config *, const char *name, char *value, size_t *value_bytes);
+    void (*set_on_error)(config *, on_error *);
+    ssize_t (*read)(queue *, int timeout_ms, message **, size_t count);
+    const char *(*error_text)(const message *);
+    void (*destroy)(message *);
     int64_t (*timestamp)(const message *, int *type);
     int (*headers)(const message *, headers **);
     int (*header)(const headers *, size_t index, const char **name, const void **value, size_t *value_bytes);
     const char *(*topic_name)(const topic *);
 } kafka;
 
+static void copy_text(char *to, size_t room, const char *text) {
+    snprintf(to, room, "%s", text ? text : "");
+}
+
 /* --- getting hold of a client --------------------------------------------------------------------------------------- */
+
+enum { ERRORS_MAX = 16 };
+
+/* What this thread's calls of librdkafka were told by the error callback; the oldest goes if nobody asks for them. */
+static _Thread_local struct {
+    client *of;
+    int error;
+    char text[512];
+} errors[ERRORS_MAX];
+static _Thread_local unsigned errors_noted;
+
+static void note(client *of, int error, const char *text, void *opaque) {
+    unsigned at = errors_noted++ % ERRORS_MAX;
+    (void)opaque;
+    errors[at].of = of;
+    errors[at].error = error;
+    copy_text(errors[at].text, sizeof errors[at].text, text);
+}
 
 static _Thread_local client *made_here;
 
+/* Called by librdkafka at the end of making a client, when nobody else has it yet: so its configuration may be changed. */
 static int remember(client *made, const config *conf, void *opaque, char *text, size_t text_bytes) {
-    (void)conf, (void)opaque, (void)text, (void)text_bytes;
+    (void)opaque, (void)text, (void)text_bytes;
+    kafka.set_on_error((config *)conf, note);
     made_here = made;
     return 0;
+}
+
+/* Tells whether errors come to us indeed; librdkafka shows a callback as its address. */
+static int errors_are_noted(client *of) {
+    char ours[64], found[64];
+    size_t bytes = sizeof found;
+    snprintf(ours, sizeof ours, "%p", (void *)(uintptr_t)note);
+    return !kafka.get_config(kafka.config_of(of), "error_cb", found, &bytes) && !strcmp(ours, found);
 }
 
 /* Called by librdkafka when a configuration names this plugin. */
@@ -77,11 +107,11 @@ int conf_init(config *conf, void **opaque, char *text, size_t text_bytes) {
     return kafka.add_on_new(conf, "ingestor", remember, NULL);
 }
 
-/* Returns the client that this thread has made last, once. */
+/* Returns the client that this thread has made last, once; NULL if there is none whose errors would come to us. */
 client *take_client(void) {
     client *taken = made_here;
     made_here = NULL;
-    return taken;
+    return taken && errors_are_noted(taken) ? taken : NULL;
 }
 
 /* Looks librdkafka's functions up; returns the name of one that is missing, NULL if all are there. */
@@ -93,13 +123,12 @@ const char *attach(const char *library) {
     if (!(*(void **)&kafka.field = dlsym(loaded, name)))                                                              \
     return name
     LOOK_UP(add_on_new, "rd_kafka_conf_interceptor_add_on_new");
-    LOOK_UP(poll, "rd_kafka_queue_poll");
-    LOOK_UP(record_of, "rd_kafka_event_message_next");
-    LOOK_UP(error_of, "rd_kafka_event_error");
-    LOOK_UP(error_text_of, "rd_kafka_event_error_string");
-    LOOK_UP(place_of, "rd_kafka_event_topic_partition");
-    LOOK_UP(destroy_place, "rd_kafka_topic_partition_destroy");
-    LOOK_UP(destroy, "rd_kafka_event_destroy");
+    LOOK_UP(config_of, "rd_kafka_conf");
+    LOOK_UP(get_config, "rd_kafka_conf_get");
+    LOOK_UP(set_on_error, "rd_kafka_conf_set_error_cb");
+    LOOK_UP(read, "rd_kafka_consume_batch_queue");
+    LOOK_UP(error_text, "rd_kafka_message_errstr");
+    LOOK_UP(destroy, "rd_kafka_message_destroy");
     LOOK_UP(timestamp, "rd_kafka_message_timestamp");
     LOOK_UP(headers, "rd_kafka_message_headers");
     LOOK_UP(header, "rd_kafka_header_get_all");
@@ -111,7 +140,7 @@ const char *attach(const char *library) {
 /* --- columns that grow ------------------------------------------------------------------------------------------------ */
 
 enum { WANT_KEYS = 1, WANT_HEADERS = 2, WANT_TIMESTAMP_TYPES = 4 };
-enum { ROOM_MIN = 256, SLACK_MAX = 64 << 10 };
+enum { ROOM_MIN = 256, SLACK_MAX = 64 << 10, AT_ONCE_MAX = 1000 };
 
 typedef struct {
     uint8_t *bytes;
@@ -123,7 +152,7 @@ typedef struct { /* one of Arrow's binary columns */
     int64_t nulls;
 } binary;
 
-typedef struct {
+typedef struct { /* what is no record; of the whole client if it has no topic */
     int32_t error, partition;
     int64_t offset;
     char topic[256], text[512];
@@ -269,25 +298,47 @@ static void put_record(batch *into, const message *record) {
     into->records++;
 }
 
-static void put_event(batch *into, happening *one) {
+static event *put_event(batch *into, int error, const char *text) {
     event *place = more(into, &into->events, sizeof *place);
-    const char *text = kafka.error_text_of(one);
-    place_in_topic *of;
-    if (!place)
-        return;
-    memset(place, 0, sizeof *place);
-    place->error = kafka.error_of(one);
-    strncpy(place->text, text ? text : "", sizeof place->text - 1);
-    if ((of = kafka.place_of(one))) {
-        place->partition = of->partition;
-        place->offset = of->offset;
-        strncpy(place->topic, of->topic, sizeof place->topic - 1);
-        kafka.destroy_place(of);
+    if (place) {
+        memset(place, 0, sizeof *place);
+        place->error = error;
+        copy_text(place->text, sizeof place->text, text);
     }
+    return place;
+}
+
+static void put_event_of(batch *into, const message *one) {
+    event *place = put_event(into, one->error, kafka.error_text(one));
+    if (place) {
+        place->partition = one->partition;
+        place->offset = one->offset;
+        copy_text(place->topic, sizeof place->topic, one->topic ? kafka.topic_name(one->topic) : NULL);
+    }
+}
+
+/* Hands out what this thread has noted of a client. */
+static void put_errors(batch *into, const client *of) {
+    unsigned at = errors_noted > ERRORS_MAX ? errors_noted - ERRORS_MAX : 0;
+    for (; at < errors_noted; at++)
+        if (errors[at % ERRORS_MAX].of == of) {
+            put_event(into, errors[at % ERRORS_MAX].error, errors[at % ERRORS_MAX].text);
+            errors[at % ERRORS_MAX].of = NULL;
+        }
 }
 
 static int is_full(const batch *one) {
     return one->records >= one->records_max || one->bytes >= one->bytes_max || one->out_of_memory;
+}
+
+/* Returns how many records may be read at once: so many as fit if they are as large as those before. */
+static size_t at_once(const batch *into) {
+    int64_t records = into->records ? into->records : into->records_likely;
+    int64_t bytes = into->records ? into->bytes : into->bytes_likely;
+    int64_t fit = records ? (into->bytes_max - into->bytes) / (bytes / records + 1) : 1;
+    if (fit > into->records_max - into->records)
+        fit = into->records_max - into->records;
+    return fit < 1 ? 1 : fit < AT_ONCE_MAX ? (size_t)fit : AT_ONCE_MAX;
 }
 
 static int64_t now_ms(void) {
@@ -296,11 +347,8 @@ static int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Fills an empty batch with what comes within the timeout, until it is full. */
-void take(queue *from, int timeout_ms, batch *into) {
-    column *columns[] = {&into->topic_codes, &into->partitions, &into->offsets, &into->timestamps,
-                         &into->payloads.starts, &into->payloads.data, &into->payloads.valid};
-    int64_t over = now_ms() + timeout_ms, left;
+/* Makes room for what is likely to come. */
+static void start(batch *into) {
     begin(into, &into->payloads, into->records_likely, into->bytes_likely);
     reserve(into, &into->topic_codes, into->records_likely * (int64_t)sizeof(int32_t));
     reserve(into, &into->partitions, into->records_likely * (int64_t)sizeof(int32_t));
@@ -313,22 +361,36 @@ void take(queue *from, int timeout_ms, batch *into) {
         begin(into, &into->header_values, 0, 0);
         put32(into, &into->header_starts, 0);
     }
-    while (!is_full(into)) {
-        const message *record;
-        happening *one = kafka.poll(from, 0); /* the clock is only asked where nothing waits */
-        if (!one && (left = over - now_ms()) > 0)
-            one = kafka.poll(from, (int)left);
-        if (!one)
-            break;
-        record = kafka.record_of(one);
-        if (record && !record->error)
-            put_record(into, record);
-        else if (kafka.error_of(one))
-            put_event(into, one);
-        kafka.destroy(one);
-    }
+}
+
+/* Gives back the room of what did not come. */
+static void finish(batch *into) {
+    column *columns[] = {&into->topic_codes, &into->partitions, &into->offsets, &into->timestamps,
+                         &into->payloads.starts, &into->payloads.data, &into->payloads.valid};
     for (size_t at = 0; at < sizeof columns / sizeof *columns; at++)
         shrink(columns[at]);
+}
+
+/* Fills an empty batch with what comes of a client's queue within the timeout, until it is full. */
+void take(const client *of, queue *from, int timeout_ms, batch *into) {
+    message *came[AT_ONCE_MAX];
+    int64_t over = now_ms() + timeout_ms;
+    ssize_t asked = 0, count = 0;
+    start(into);
+    while (count == asked && !is_full(into)) { /* fewer come only when the time is over */
+        int64_t left = over - now_ms();
+        asked = (ssize_t)at_once(into);
+        count = kafka.read(from, left > 0 ? (int)left : 0, came, (size_t)asked);
+        for (ssize_t at = 0; at < count; at++) {
+            if (came[at]->error)
+                put_event_of(into, came[at]);
+            else if (!into->out_of_memory)
+                put_record(into, came[at]);
+            kafka.destroy(came[at]);
+        }
+    }
+    put_errors(into, of);
+    finish(into);
 }
 
 void give_back(void *bytes) {

@@ -2,7 +2,8 @@
 
 Each partition's own queue is led to one of ours (`rd_kafka_queue_forward`), and what that holds goes straight into
 columns. All else, rebalances above all, stays on the consumer's queue, which confluent_kafka serves: a rebalance and
-records of ours never come out of the same call, and nothing that confluent_kafka keeps to itself is touched.
+records of ours never come out of the same call. Of what confluent_kafka keeps to itself only the error callback is
+touched: errors come as events, of no partition.
 
 When a partition is taken away, librdkafka's own thread lets go of its queue, which may be after we have led it to ours
 again because it has come back. What it holds then waits there, with nobody to read it. So partitions are led again and
@@ -14,8 +15,6 @@ from __future__ import annotations
 import ctypes
 import time
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ingestor.extract import extract_all
 from ingestor.intake import TakenIn, without_events
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
     from ingestor.native.library import Native
-    from ingestor.records import Columns
 
 _BYTES_MAX = 16 << 20  # of one poll; the last record may go beyond
 _OTHERS_MAX = 1_000
@@ -55,7 +53,7 @@ class NativeIntake:
         )
         self._client: int | None = native.take_client()
         if self._client is None:
-            msg = "librdkafka did not tell its plugin of the client"
+            msg = f"librdkafka does not work with our plugin as it should; set {library.SWITCH}=off to do without"
             raise RuntimeError(msg)
         self._queue = native.new_queue(self._client)
         self._expected: set[TopicPartition] = set()
@@ -108,7 +106,7 @@ class NativeIntake:
             bytes_likely=self._likely[1],
             wanted=self._wanted,
         )
-        self._native.take(self._queue, int(timeout * 1000), ctypes.addressof(batch))
+        self._native.take(self._client, self._queue, int(timeout * 1000), ctypes.addressof(batch))
         came = Taken(batch, self._native.give_back)
         if batch.out_of_memory:
             raise MemoryError
@@ -150,11 +148,6 @@ class NativeIntake:
 def _partitions_of(taken: TakenIn) -> set[TopicPartition]:
     found = {event.tp for event in taken.events}
     for columns in taken.columns:
-        found |= _partitions(columns)
+        pairs = set(zip(columns.topic_codes.tolist(), columns.partitions.tolist(), strict=True))
+        found |= {TopicPartition(columns.topics[code], partition) for code, partition in pairs}
     return found
-
-
-def _partitions(columns: Columns) -> set[TopicPartition]:
-    keys = np.column_stack((columns.topic_codes, columns.partitions))
-    firsts = np.flatnonzero(np.concatenate(([True], (keys[1:] != keys[:-1]).any(axis=1))))
-    return {TopicPartition(columns.topics[code], partition) for code, partition in keys[firsts].tolist()}

@@ -33,7 +33,7 @@ def _binary(name: str) -> list[tuple[str, Any]]:
 
 
 class EventRow(ctypes.Structure):
-    """What is no record."""
+    """What is no record; of the whole client if it has no topic."""
 
     error: int
     partition: int
@@ -78,7 +78,7 @@ class Native:
             msg = f"librdkafka has no {missing.decode()}"
             raise OSError(msg)
         self.take_client = _typed(here.take_client, _P)
-        self.take = _typed(here.take, None, _P, ctypes.c_int, _P)
+        self.take = _typed(here.take, None, _P, _P, ctypes.c_int, _P)
         self.give_back = _typed(here.give_back, None, _P)
         self.new_queue = _typed(kafka.rd_kafka_queue_new, _P, _P)
         self.partition_queue = _typed(kafka.rd_kafka_queue_get_partition, _P, _P, ctypes.c_char_p, _I32)

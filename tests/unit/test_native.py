@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer, cimpl
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from ingestor.buffer import select
@@ -24,6 +25,7 @@ from ingestor.native import intake as native_intake
 from ingestor.native.intake import NativeIntake
 from ingestor.native.taken import as_text
 from ingestor.records import EXTRA_COLUMNS, RawSchema, TopicPartition
+from tests.support.server import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -178,21 +180,41 @@ def test_only_what_is_wanted_is_taken(kafka: Kafka, extras: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 1_000, 400_000])
-def test_one_poll_brings_so_many_bytes_at_the_most(
-    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
-) -> None:
-    """Each at most so large but for its last record, and in Kafka's order."""
+def test_one_poll_brings_all_in_kafkas_order(kafka: Kafka, monkeypatch: pytest.MonkeyPatch, batch_bytes: int) -> None:
+    """However little one brings, and however large its records are."""
     sent = send_everything(kafka, "a")
     monkeypatch.setattr(native_intake, "_BYTES_MAX", batch_bytes)
     came, _ = to_ends(kafka.read("native", ["a"]), PARTITIONS)
+    assert (len(came) > sent // 4) == (batch_bytes == 1)
     seen: dict[int, list[int]] = {}
     for columns in came:
-        sizes = [len(value or b"") for value in columns.values.to_pylist()]  # type: ignore[union-attr]
-        assert sum(sizes[:-1]) < batch_bytes
         for partition, offset in zip(columns.partitions.tolist(), columns.offsets.tolist(), strict=True):
             seen.setdefault(partition, []).append(offset)
     assert sum(map(len, seen.values())) == sent
     assert all(offsets == list(range(len(offsets))) for offsets in seen.values())
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 10_000, 25_000, 1_000_000])
+def test_one_poll_brings_so_many_bytes_at_the_most(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+) -> None:
+    """Of records that are alike, not one more than is needed."""
+    for _ in range(200):
+        kafka.send("a", b"x" * 10_000)
+    monkeypatch.setattr(native_intake, "_BYTES_MAX", batch_bytes)
+    came, _ = to_ends(kafka.read("native", ["a"]), PARTITIONS)
+    assert sum(map(len, came)) == 200
+    assert max(map(len, came)) <= max(1, -(-batch_bytes // 10_000))
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1_000, 1_500, 10_000])
+def test_one_poll_brings_so_many_records_at_the_most(kafka: Kafka, at_once: int) -> None:
+    """Of small ones too, of which many are read at once."""
+    for _ in range(3_000):
+        kafka.send("a", b"x")
+    came, _ = to_ends(kafka.read("native", ["a"]), PARTITIONS, at_once=at_once)
+    assert sum(map(len, came)) == 3_000
+    assert max(map(len, came)) <= at_once
 
 
 def test_a_header_whose_name_is_no_text_stops_nothing() -> None:
@@ -284,8 +306,8 @@ def test_a_record_on_the_consumers_own_queue_is_taken_too(kafka: Kafka) -> None:
     assert all(taken.mixed for taken in with_records)
 
 
-def test_what_librdkafka_says_of_a_partition_that_is_not_there_is_an_event(kafka: Kafka) -> None:
-    """For confluent_kafka it is a callback, which called from our queue would end the process."""
+def test_what_librdkafka_says_by_the_error_callback_is_an_event(kafka: Kafka) -> None:
+    """Of partitions that are not there, on our queue; confluent_kafka's own callback would end the process."""
     kafka.send("a", b"x")
     intake = kafka.read("native", ["a", "nowhere"])
     events: list[Event] = []
@@ -293,8 +315,69 @@ def test_what_librdkafka_says_of_a_partition_that_is_not_there_is_an_event(kafka
     while len(events) < 2 * PARTITIONS:
         assert time.monotonic() < deadline
         events += intake.take(10, 0.1).events
-    lost = {event.tp: event.error.name() for event in events if event.error.code() != KafkaError._PARTITION_EOF}
-    assert lost == {TopicPartition("nowhere", number): "UNKNOWN_TOPIC_OR_PART" for number in range(PARTITIONS)}
+    told = [event for event in events if event.error.code() != KafkaError._PARTITION_EOF]
+    assert {(event.tp.topic, event.error.name()) for event in told} == {("", "UNKNOWN_TOPIC_OR_PART")}
+    for number in range(PARTITIONS):
+        assert any(f"nowhere [{number}]" in event.error.str() for event in told)
+
+
+def test_what_librdkafka_says_of_the_whole_client_is_an_event(kafka: Kafka) -> None:
+    """On the consumer's queue; and only to the client that it was said of, however many a thread has."""
+    kafka.send("a", b"x")
+    well = kafka.read("native", ["a"])
+    kafka.bootstrap = f"127.0.0.1:{free_ports(1)[0]}"
+    ill = kafka.read("native", ["a"])
+    ills_consumer = kafka.consumer
+    told: dict[str, list[str]] = {"well": [], "ill": []}
+    deadline = time.monotonic() + SECONDS_MAX
+    while "_ALL_BROKERS_DOWN" not in told["ill"]:
+        assert time.monotonic() < deadline
+        assert ills_consumer.consume(1, 0.05) == []
+        for name, intake in (("well", well), ("ill", ill)):
+            told[name] += [event.error.name() for event in intake.take(10, 0.05).events if not event.tp.topic]
+    assert told["well"] == []
+
+
+_TAKES_ERRORS = """
+int rd_kafka_conf_interceptor_add_on_new(void *, const char *, void *, void *);
+void rd_kafka_conf_set_error_cb(void *, void (*)(void *, int, const char *, void *));
+static void drop(void *client, int error, const char *text, void *opaque) {
+    (void)client, (void)error, (void)text, (void)opaque;
+}
+static int on_new(void *client, void *conf, void *opaque, char *text, unsigned long bytes) {
+    (void)client, (void)opaque, (void)text, (void)bytes;
+    rd_kafka_conf_set_error_cb(conf, drop);
+    return 0;
+}
+int conf_init(void *conf, void **opaque, char *text, unsigned long bytes) {
+    (void)opaque, (void)text, (void)bytes;
+    return rd_kafka_conf_interceptor_add_on_new(conf, "taker", (void *)on_new, 0);
+}
+"""
+
+
+def test_a_client_whose_errors_do_not_come_to_us_is_refused(tmp_path: Path) -> None:
+    """Or one that was made without our plugin: whoever had its errors would be called without Python's lock."""
+    source, taker = tmp_path / "taker.c", tmp_path / "taker.so"
+    source.write_text(_TAKES_ERRORS)
+    assert build.build(source=source, target=taker) == ""
+    ctypes.CDLL(cimpl.__file__, ctypes.RTLD_GLOBAL)  # where the taker finds librdkafka
+    native = library.load()[0]
+    assert native is not None
+    options = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+    for plugins, refused in (
+        ({}, True),
+        (library.with_plugin({}), False),
+        (library.with_plugin({"plugin.library.paths": str(taker)}), False),
+        ({"plugin.library.paths": f"{library.LIBRARY};{taker}"}, True),
+    ):
+        consumer = Consumer({**options, **plugins})
+        if refused:
+            with pytest.raises(RuntimeError, match="INGESTOR_NATIVE=off"):
+                NativeIntake(native, consumer, ())
+        else:
+            NativeIntake(native, consumer, ()).close()
+        close(consumer)
 
 
 def test_a_partition_that_comes_back_at_once_is_read_each_time(kafka: Kafka) -> None:
