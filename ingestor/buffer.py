@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ingestor.records import HEADERS, TIMESTAMP, Columns, RawSchema, TopicPartition
+from ingestor.records import HEADERS, TIMESTAMP, Columns, RawSchema, TopicPartition, run_starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -91,18 +91,12 @@ def _runs(columns: Columns) -> tuple[npt.NDArray[np.intp] | None, npt.NDArray[np
 
     Within a partition Kafka's order is kept.
     """
-    key = columns.partitions
-    if len(columns.topics) > 1:
-        key = key + (columns.topic_codes.astype(np.int64) << 32)
-    starts = _starts(key)
-    if len(set(key[starts].tolist())) == len(starts):
+    keys = columns.partition_keys()
+    starts = run_starts(keys)
+    if len(set(keys[starts].tolist())) == len(starts):
         return None, starts
-    order = np.argsort(key, kind="stable")
-    return order, _starts(key[order])
-
-
-def _starts(key: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.intp]:
-    return np.concatenate(([0], np.flatnonzero(key[1:] != key[:-1]) + 1))
+    order = np.argsort(keys, kind="stable")
+    return order, run_starts(keys[order])
 
 
 def _all_rise(offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.intp]) -> bool:

@@ -115,6 +115,23 @@ class Columns:
         both: npt.NDArray[np.bool_] = np.logical_and(self.topic_codes == code, self.partitions == tp.partition)
         return both
 
+    def partition_keys(self) -> npt.NDArray[np.integer[Any]]:
+        """Return a number for each record that is another one for each partition of each topic."""
+        if len(self.topics) == 1:
+            return self.partitions
+        return self.partitions + (self.topic_codes.astype(np.int64) << 32)
+
+    def tps(self) -> set[TopicPartition]:
+        """Return the partitions that records are of."""
+        firsts = run_starts(self.partition_keys())
+        pairs = zip(self.topic_codes[firsts].tolist(), self.partitions[firsts].tolist(), strict=True)
+        return {TopicPartition(self.topics[code], partition) for code, partition in pairs}
+
+
+def run_starts(keys: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.intp]:
+    """Return where a run of equal keys begins; there is at least one key."""
+    return np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
+
 
 def _rows_of(objects: Sequence[Any] | pa.Array, rows: npt.NDArray[np.intp]) -> list[Any] | pa.Array:
     if isinstance(objects, pa.Array):

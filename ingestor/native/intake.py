@@ -21,7 +21,6 @@ from ingestor.intake import TakenIn, without_events
 from ingestor.native import library
 from ingestor.native.library import Batch
 from ingestor.native.taken import Taken
-from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
     from ingestor.native.library import Native
+    from ingestor.records import TopicPartition
 
 _BYTES_MAX = 16 << 20  # of one poll; the last record may go beyond
 _OTHERS_MAX = 1_000
@@ -146,8 +146,4 @@ class NativeIntake:
 
 
 def _partitions_of(taken: TakenIn) -> set[TopicPartition]:
-    found = {event.tp for event in taken.events}
-    for columns in taken.columns:
-        pairs = set(zip(columns.topic_codes.tolist(), columns.partitions.tolist(), strict=True))
-        found |= {TopicPartition(columns.topics[code], partition) for code, partition in pairs}
-    return found
+    return {event.tp for event in taken.events}.union(*(columns.tps() for columns in taken.columns))

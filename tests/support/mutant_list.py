@@ -365,7 +365,7 @@ MUTANTS = (
     Mutant(
         "a partition that comes back splits in two",
         "buffer.py",
-        "    if len(set(key[starts].tolist())) == len(starts):\n        return None, starts\n    order",
+        "    if len(set(keys[starts].tolist())) == len(starts):\n        return None, starts\n    order",
         "    return None, starts\n    order",
         (_unit("buffer"), _MACHINE),
     ),
