@@ -40,11 +40,12 @@ def _reading_ahead(queue_bytes: int) -> dict[str, str]:
 
     Its queue may be overfilled by one answer, which comes compressed, and each message costs half a KiB beside its
     payload. A queue that was full is looked at again soon: by default only after a second, in which we would wait.
+    For each answer broker and client go through all partitions: of many it may be large, of few their own limit counts.
     """
     return {
         "queued.max.messages.kbytes": str(max(1 << 10, queue_bytes >> 10)),
         "queued.min.messages": str(max(10_000, queue_bytes // _MESSAGE_OVERHEAD_BYTES)),
-        "fetch.max.bytes": str(max(1 << 20, queue_bytes // 8)),
+        "fetch.max.bytes": str(max(1 << 20, queue_bytes // 4)),
         "max.partition.fetch.bytes": str(max(_PARTITION_BYTES_MIN, queue_bytes // 128)),
         "fetch.queue.backoff.ms": "10",
     }
