@@ -494,6 +494,20 @@ MUTANTS = (
         (_unit("stager"), _MACHINE),
     ),
     Mutant(
+        "payloads that do not repeat go into a dictionary",
+        "parquet.py",
+        "<= _REPEATING_MAX * len(sample)",
+        ">= 0",
+        (_unit("stager"),),
+    ),
+    Mutant(
+        "payloads that repeat go into no dictionary",
+        "parquet.py",
+        " + repeating,",
+        ",",
+        (_unit("stager"),),
+    ),
+    Mutant(
         "drafts gather more than memory has",
         "parquet.py",
         "min(ROW_GROUP_BYTES, self._budget.share)",

@@ -106,6 +106,20 @@ def full_columns() -> Columns:
     )
 
 
+def with_values(values: list[bytes | None], *, keys: list[bytes | None] | None = None, at: int = 0) -> Columns:
+    """Return records with these payloads and keys."""
+    count = len(values)
+    return Columns(
+        topics=("a",),
+        topic_codes=np.zeros(count, np.int32),
+        partitions=np.zeros(count, np.int32),
+        offsets=np.arange(at, at + count),
+        timestamps_ms=np.arange(count),
+        values=values,
+        keys=keys,
+    )
+
+
 def test_a_sealed_draft_says_what_there_is_to_commit(desk: Desk) -> None:
     """One file; for each partition what it was built on, its last offset and its number of rows."""
     desk.add((A0, 3), (A0, 5), chain=2)
@@ -284,16 +298,60 @@ def test_the_size_is_the_files_own(desk: Desk) -> None:
     assert file.size == len(desk.memory.files[file.path])
 
 
+def column_chunks(file: pq.ParquetFile) -> dict[str, pq.ColumnChunkMetaData]:
+    """Return the columns of the first row group."""
+    group = file.metadata.row_group(0)
+    return {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
+
+
 def test_columns_are_encoded_as_they_compress_best(desk: Desk) -> None:
-    """Offsets and timestamps as differences, names by dictionary, payloads plainly; all of it compressed."""
+    """Offsets and timestamps as differences, names by dictionary; all of it compressed."""
     desk.add(*[(A0, at) for at in range(100)])
-    group = desk.parquet(desk.seal()).metadata.row_group(0)
-    columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
+    columns = column_chunks(desk.parquet(desk.seal()))
     assert "DELTA_BINARY_PACKED" in columns["stream_offset"].encodings
     assert "DELTA_BINARY_PACKED" in columns["message_timestamp"].encodings
     assert "RLE_DICTIONARY" in columns["stream_topic"].encodings
-    assert "RLE_DICTIONARY" not in columns["message_payload"].encodings
     assert {column.compression for column in columns.values()} == {"ZSTD"}
+
+
+REPEATING: list[bytes | None] = [None, b"", *(b"%d" % number + b"x" * 100 for number in range(48))] * 20
+UNIQUE: list[bytes | None] = [b"%d" % number + b"x" * 100 for number in range(1_000)]
+
+
+@pytest.mark.parametrize(
+    ("values", "by_dictionary"),
+    [
+        (REPEATING, True),
+        (UNIQUE, False),
+        (UNIQUE[:700] + [None] * 300, True),
+        (UNIQUE[:800] + [b""] * 200, False),
+        ([None] * 1_000, True),
+    ],
+)
+@pytest.mark.parametrize("column", ["message_payload", "message_key"])
+def test_what_repeats_is_packed_by_dictionary(column: str, values: list[bytes | None], by_dictionary: bool) -> None:  # noqa: FBT001
+    """Payloads and keys, each for itself: where values do not repeat it would cost more."""
+    desk = Desk(schema=RawSchema(("key",)))
+    of_payloads = column == "message_payload"
+    desk.add_columns(with_values(values, keys=UNIQUE) if of_payloads else with_values(UNIQUE, keys=values))
+    staged = desk.seal()
+    chunks = column_chunks(desk.parquet(staged))
+    assert ("RLE_DICTIONARY" in chunks[column].encodings) == by_dictionary
+    assert "RLE_DICTIONARY" not in chunks["message_key" if of_payloads else "message_payload"].encodings
+    assert desk.read(staged).column(column).to_pylist() == values
+
+
+def test_payloads_that_stop_to_repeat_stay_what_they_are(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first rows decide how all are packed."""
+    monkeypatch.setattr(parquet_module, "ROW_GROUP_BYTES", 20_000)
+    values = [*REPEATING, *(b"%d" % number * 250 for number in range(1_000))]
+    for at in range(0, len(values), 100):
+        desk.add_columns(with_values(values[at : at + 100], at=at))
+        desk.worker.run()
+    staged = desk.seal()
+    chunks = desk.parquet(staged).metadata
+    assert chunks.num_row_groups > 5
+    assert [row["message_payload"] for row in desk.read(staged).to_pylist()] == values
 
 
 @pytest.mark.parametrize(
