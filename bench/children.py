@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import os
 import random
 import sys
 import time
@@ -38,7 +39,8 @@ PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
 _QUEUE_BYTES = (256 << 20) // 8  # what the ingestor takes of its default `memory`
 _FLUSH_SECONDS = 60  # the ingestor's default
-_BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll
+_BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll, with
+_ROW_BYTES = 28  # of all other columns
 _DISTINCT_ROW_GROUPS = 4
 _SILENCE_SECONDS_MAX = 60.0
 _PORTIONS_PER_SECOND = 50
@@ -127,8 +129,10 @@ def arrive(bootstrap: str, topic: str, records: int, partitions: int, flush_seco
 
 def _endless(size: int) -> Iterator[bytes]:
     pool, rng = payloads(size), random.Random(1)
+    unique = "BENCH_UNIQUE" in os.environ
     while True:
-        yield from rng.choices(pool, k=10_000)
+        chosen = rng.choices(pool, k=10_000)
+        yield from [each[:-20] + b"%016x" % rng.getrandbits(64) + each[-4:] for each in chosen] if unique else chosen
 
 
 def consume(bootstrap: str, topic: str, records: int) -> float:
@@ -169,7 +173,7 @@ def _end(messages: list[Message], unfinished: set[int]) -> int:
 def write(file: str, groups: list[pa.Table], records: int) -> None:
     """Write ready columns in row groups like the ingestor's."""
     with pa.OSFile(file, "wb") as sink:
-        writer = _parquet_writer(sink, groups[0].schema, "zstd", [])
+        writer = _parquet_writer(sink, groups[0], "zstd", [])
         written = 0
         for group in itertools.cycle(groups):
             table = group.slice(0, min(group.num_rows, records - written))
@@ -197,7 +201,7 @@ def timed(work: Callable[[], object]) -> None:
 
 def _row_groups(size: int) -> list[pa.Table]:
     values, first = _endless(size), itertools.count(step=1_000_000)
-    count = min(_CONSUME_RECORDS, _BATCH_BYTES // size)
+    count = min(_CONSUME_RECORDS, _BATCH_BYTES // (size + _ROW_BYTES))
     groups = []
     for _ in range(_DISTINCT_ROW_GROUPS):
         batches: list[pa.RecordBatch] = []
