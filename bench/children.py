@@ -47,11 +47,12 @@ _PORTIONS_PER_SECOND = 50
 
 
 class _Sender:
-    """Sends records to the partitions in turn; closing it waits until all are acknowledged."""
+    """Sends runs of records to the partitions in turn; closing it waits until all are acknowledged."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, *, linger_ms: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, *, linger_ms: int, run: int = 1) -> None:
         self._topic = topic
-        self._partitions = itertools.cycle(range(partitions))
+        runs = (itertools.repeat(number, run) for number in itertools.cycle(range(partitions)))
+        self._partitions = itertools.chain.from_iterable(runs)
         self._failures: list[KafkaError] = []
         self._producer = Producer(
             {
@@ -84,9 +85,9 @@ class _Sender:
             self._failures.append(error)
 
 
-def produce(bootstrap: str, topic: str, size: int, records: int, partitions: int = PARTITIONS) -> None:
-    """Send records of one size, the partitions in turn, and wait until all are acknowledged."""
-    sender = _Sender(bootstrap, topic, partitions, linger_ms=100)
+def produce(bootstrap: str, topic: str, size: int, records: int, partitions: int = PARTITIONS, run: int = 1) -> None:
+    """Send records of one size, runs to the partitions in turn, and wait until all are acknowledged."""
+    sender = _Sender(bootstrap, topic, partitions, linger_ms=100, run=run)
     values = itertools.islice(_endless(size), records)
     while chunk := list(itertools.islice(values, 1_000)):
         sender.send(chunk)
@@ -236,8 +237,8 @@ def main(arguments: list[str]) -> None:
     match arguments:
         case ["produce", bootstrap, topic, size, records]:
             produce(bootstrap, topic, int(size), int(records))
-        case ["produce", bootstrap, topic, size, records, partitions]:
-            produce(bootstrap, topic, int(size), int(records), int(partitions))
+        case ["produce", bootstrap, topic, size, records, partitions, run]:
+            produce(bootstrap, topic, int(size), int(records), int(partitions), int(run))
         case ["trickle", bootstrap, topic, size, per_second, seconds, partitions]:
             trickle(bootstrap, topic, int(size), int(per_second), int(seconds), int(partitions))
         case ["arrive", bootstrap, topic, records, partitions, flush_seconds]:

@@ -51,8 +51,9 @@ class Drained:
 class Bench:
     """A broker, and a table for each topic."""
 
-    def __init__(self, bootstrap: str, folder: Path, records: int) -> None:
+    def __init__(self, bootstrap: str, folder: Path, records: int, run: int = 1) -> None:
         self._bootstrap = bootstrap
+        self._run = run
         self._folder = folder
         self._records = records
 
@@ -81,7 +82,7 @@ class Bench:
         return found
 
     def _fill(self, partitions: int, records: int) -> None:
-        arguments = ["produce", self._bootstrap, _topic(partitions), _SIZE, records, partitions]
+        arguments = ["produce", self._bootstrap, _topic(partitions), _SIZE, records, partitions, self._run]
         subprocess.run([sys.executable, "-m", "bench.children", *map(str, arguments)], check=True, timeout=_SECONDS_MAX)
 
     def _drain(self, partitions: int) -> tuple[measure.Cost, float]:
@@ -134,16 +135,18 @@ def main(arguments: list[str]) -> int:
     sizes = Sizes("partitions", "Drain topics of few and of many partitions that all have committed offsets.")
     sizes.add_list("partitions", "6,1000", "partitions of each topic")
     sizes.add("records", 1_000_000, "records per topic")
+    sizes.add("run", 1, "records that one partition is sent before the next, as by a sticky partitioner")
     sizes.add("repeat", 3, "repetitions, interleaved")
     chosen: Namespace = sizes.parse(arguments)
     report.say("starting a broker")
     with Cluster(measured=True) as cluster, tempfile.TemporaryDirectory(prefix="ingestor-bench-") as folder:
-        bench = Bench(cluster.bootstrap, Path(folder), chosen.records)
+        bench = Bench(cluster.bootstrap, Path(folder), chosen.records, chosen.run)
         for partitions in chosen.partitions:
             bench.prepare(partitions)
         runs = [bench.run(each, repetition) for repetition in range(chosen.repeat) for each in chosen.partitions]
     of = {each: [run for run in runs if run.partitions == each] for each in chosen.partitions}
-    title = f"Drain of {chosen.records:,} records of {_SIZE} B, medians of {chosen.repeat} repetitions"
+    of_what = f"{chosen.records:,} records of {_SIZE} B, {chosen.run:,} in a row"
+    title = f"Drain of {of_what}, medians of {chosen.repeat} repetitions"
     report.show(title, _HEADS, [_row(each, of[chosen.partitions[0]]) for each in of.values()])
     path = report.save("partitions", vars(chosen), runs=[asdict(run) for run in runs])
     report.say(f"details in {path.parent.name}/{path.name}")
