@@ -28,12 +28,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from bench.payloads import payloads
 from ingestor import buffer
 from ingestor.consumer_options import consumer_options
-from ingestor.parquet import ROW_GROUP_BYTES, _parquet_writer
+from ingestor.parquet import _DICTIONARY_IF_REPEATING, _parquet_writer
 from ingestor.records import Columns, RawSchema
 from ingestor.records import TopicPartition as Partition
+from ingestor.row_group import PACKED_BYTES, RowGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
@@ -41,7 +42,7 @@ _QUEUE_BYTES = (256 << 20) // 8  # what the ingestor takes of its default `memor
 _FLUSH_SECONDS = 60  # the ingestor's default
 _BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll, with
 _ROW_BYTES = 28  # of all other columns
-_DISTINCT_ROW_GROUPS = 4
+_DISTINCT_BATCHES = 8
 _SILENCE_SECONDS_MAX = 60.0
 _PORTIONS_PER_SECOND = 50
 
@@ -171,24 +172,20 @@ def _end(messages: list[Message], unfinished: set[int]) -> int:
     return len(errors)
 
 
-def write(file: str, groups: list[pa.Table], records: int) -> None:
-    """Write ready columns in row groups like the ingestor's."""
+def write(file: str, group: pa.Table, repeating: Collection[str], records: int) -> None:
+    """Write ready columns in row groups like the ingestor's; what repeats is packed by pyarrow."""
     with pa.OSFile(file, "wb") as sink:
-        writer = _parquet_writer(sink, groups[0], "zstd", [])
-        written = 0
-        for group in itertools.cycle(groups):
-            table = group.slice(0, min(group.num_rows, records - written))
+        writer = _parquet_writer(sink, group.schema, "zstd", [], repeating)
+        for written in range(0, records, group.num_rows):
+            table = group.slice(0, records - written)
             writer.write_table(table, row_group_size=table.num_rows)
-            written += table.num_rows
-            if written == records:
-                break
         writer.close()
 
 
-def both(file: str, groups: list[pa.Table], records: int, bootstrap: str, topic: str) -> None:
+def both(file: str, group: pa.Table, repeating: Collection[str], records: int, bootstrap: str, topic: str) -> None:
     """Read and write at the same time, as the ingestor does, but what is written is not what was read."""
     with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write, file, groups, records)
+        writing = pool.submit(write, file, group, repeating, records)
         consume(bootstrap, topic, records)
         writing.result()
 
@@ -200,16 +197,23 @@ def timed(work: Callable[[], object]) -> None:
     print(json.dumps({"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}))
 
 
-def _row_groups(size: int) -> list[pa.Table]:
-    values, first = _endless(size), itertools.count(step=1_000_000)
-    count = min(_CONSUME_RECORDS, _BATCH_BYTES // (size + _ROW_BYTES))
-    groups = []
-    for _ in range(_DISTINCT_ROW_GROUPS):
-        batches: list[pa.RecordBatch] = []
-        while sum(batch.nbytes for batch in batches) < ROW_GROUP_BYTES:
-            batches.append(record_batch(list(itertools.islice(values, count)), first=next(first)))
-        groups.append(pa.Table.from_batches(batches).unify_dictionaries())
-    return groups
+def _row_group(size: int) -> tuple[pa.Table, frozenset[str]]:
+    """Return a row group as large as the ingestor's, in which a few batches come again, and which columns repeat."""
+    values, count = _endless(size), min(_CONSUME_RECORDS, _BATCH_BYTES // (size + _ROW_BYTES))
+    batches = [
+        record_batch(list(itertools.islice(values, count)), first=number * 1_000_000)
+        for number in range(_DISTINCT_BATCHES)
+    ]
+    rows, gathered = RowGroup(), []
+    repeating: frozenset[str] | None = None
+    for batch in itertools.cycle(batches):
+        rows.add(batch)
+        gathered.append(batch)
+        if repeating is None and rows.full(PACKED_BYTES):
+            repeating = rows.pack(_DICTIONARY_IF_REPEATING)
+        if repeating is not None and rows.full(PACKED_BYTES):
+            break
+    return pa.Table.from_batches(gathered).unify_dictionaries(), repeating or frozenset()
 
 
 def record_batch(values: list[bytes], *, first: int) -> pa.RecordBatch:
@@ -247,11 +251,11 @@ def main(arguments: list[str]) -> None:
         case ["consume", bootstrap, topic, records]:
             print(json.dumps({"wall_seconds": consume(bootstrap, topic, int(records))}))
         case ["write", file, size, records]:
-            groups = _row_groups(int(size))
-            timed(lambda: write(file, groups, int(records)))
+            group, repeating = _row_group(int(size))
+            timed(lambda: write(file, group, repeating, int(records)))
         case ["both", file, size, records, bootstrap, topic]:
-            groups = _row_groups(int(size))
-            timed(lambda: both(file, groups, int(records), bootstrap, topic))
+            group, repeating = _row_group(int(size))
+            timed(lambda: both(file, group, repeating, int(records), bootstrap, topic))
         case _:
             sys.exit(__doc__)
 

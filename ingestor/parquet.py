@@ -9,28 +9,25 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ingestor.row_group import RowGroup
 from ingestor.table import DataFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ingestor.budget import Budget
     from ingestor.buffer import Batch
     from ingestor.records import RawSchema
     from ingestor.storage import Storage
 
-# Row groups of a few MiB cost least CPU and memory. Much smaller ones cost both; twice as large ones take an eighth
-# longer, because the worker begins later each time and poll thread and worker wait for each other more.
-ROW_GROUP_BYTES = 4 << 20
 _ZSTD_LEVEL = 1  # twice the speed of the default level for 5-10 % more bytes
 _STATISTICS = ("stream_topic", "stream_partition", "stream_offset", "message_timestamp", "message_timestamp_type")
 _DICTIONARY = ("stream_topic", "stream_partition", "message_timestamp_type")
 _DELTA_PACKED = ("stream_offset", "message_timestamp")
-# By dictionary where they repeat: a tenth of the bytes or a quarter of the CPU, with one that fits. Where they do not,
-# it costs a tenth more. So each file's first rows decide.
+# By dictionary where they repeat: a fraction of the bytes and of the CPU, with one that fits. Where they do not, it
+# costs a tenth more. So each file's first rows decide.
 _DICTIONARY_IF_REPEATING = ("message_payload", "message_key")
-_SAMPLE_ROWS = 10_000
-_REPEATING_MAX = 0.75  # distinct values among so many
+_DICTIONARY_BYTES_MAX = 64 << 20  # a row group's own bound is what counts; this is only not to be in its way
 # 9999-12-31T23:59:59.999999Z: later timestamps have no ISO form that every reader of statistics understands.
 _LAST_PLAIN_MICROS = 253_402_300_799_999_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,8 +56,9 @@ class FileWriter:
         self._partition_values = partition_values
         self._budget = budget
         self._abandoned = False
-        self._gathered: list[pa.RecordBatch] = []
-        self._gathered_bytes = 0
+        self._rows = RowGroup()
+        self._counted_bytes = 0  # in the budget, for what is gathered
+        self._repeating: frozenset[str] | None = None  # which columns are, once the first rows have told
         self._sink: pa.NativeFile | None = None
         self._parquet: pq.ParquetWriter | None = None
         self._metadata: list[pq.FileMetaData] = []
@@ -76,10 +74,8 @@ class FileWriter:
         if self._abandoned or self.failure is not None:
             self._budget.give_back(batch.memory_bytes)
             return
-        self._gathered.append(batch.records)
-        self._gathered_bytes += batch.memory_bytes
-        if self._gathered_bytes >= min(ROW_GROUP_BYTES, self._budget.share):
-            self._guarded(self._write_row_group)
+        self._counted_bytes += batch.memory_bytes
+        self._guarded(lambda: self._gather(batch.records))
 
     def finish(self) -> None:
         """Write what is left and the footer: after this only `settle` is to come."""
@@ -126,17 +122,34 @@ class FileWriter:
         self.seconds += time.perf_counter() - started
 
     def _drop_gathered(self) -> None:
-        self._gathered.clear()
-        self._budget.give_back(self._gathered_bytes)
-        self._gathered_bytes = 0
+        self._rows = RowGroup(self._rows.packed)
+        self._count()
+
+    def _count(self) -> None:
+        """Let the budget count what the gathered rows take now."""
+        taken = self._rows.memory_bytes
+        self._budget.give_back(self._counted_bytes - taken)
+        self._counted_bytes = taken
+
+    def _gather(self, records: pa.RecordBatch) -> None:
+        self._rows.add(records)
+        if self._repeating is None and self._rows.full(self._budget.share):
+            self._repeating = self._rows.pack(_DICTIONARY_IF_REPEATING)
+        self._count()
+        if self._rows.full(self._budget.share):
+            self._write_row_group()
 
     def _write_row_group(self) -> None:
-        if not self._gathered:
+        if self._rows.empty:
             return
-        table = pa.Table.from_batches(self._gathered).unify_dictionaries()
+        if self._repeating is None:
+            self._repeating = self._rows.pack(_DICTIONARY_IF_REPEATING)
+        table = self._rows.table(self._schema.file.names)
         if self._parquet is None:
             self._sink = self._storage.create(self._path)
-            self._parquet = _parquet_writer(self._sink, table, self._compression, self._metadata)
+            self._parquet = _parquet_writer(
+                self._sink, table.schema, self._compression, self._metadata, self._repeating
+            )
         self._parquet.write_table(table, row_group_size=table.num_rows)
         del table
         self._drop_gathered()
@@ -155,30 +168,27 @@ class FileWriter:
 
 
 def _parquet_writer(
-    sink: pa.NativeFile, first: pa.Table, compression: str, metadata: list[pq.FileMetaData]
+    sink: pa.NativeFile,
+    schema: pa.Schema,
+    compression: str,
+    metadata: list[pq.FileMetaData],
+    repeating: Collection[str],
 ) -> pq.ParquetWriter:
-    """Return the writer of a file that begins with these rows."""
+    """Return the writer of a file some of whose columns repeat."""
     codec, _, level = compression.partition(":")
-    present = set(first.column_names)
-    repeating = [name for name in _DICTIONARY_IF_REPEATING if name in present and _repeats(first.column(name))]
+    present = set(schema.names)
     return pq.ParquetWriter(
         sink,
-        first.schema,
+        schema,
         compression=codec,
         compression_level=int(level) if level else (_ZSTD_LEVEL if codec == "zstd" else None),
-        use_dictionary=[name for name in _DICTIONARY if name in present] + repeating,
-        dictionary_pagesize_limit=ROW_GROUP_BYTES,
+        use_dictionary=[name for name in _DICTIONARY if name in present] + sorted(repeating),
+        dictionary_pagesize_limit=_DICTIONARY_BYTES_MAX,
         column_encoding=dict.fromkeys(_DELTA_PACKED, "DELTA_BINARY_PACKED"),
         write_statistics=[name for name in _STATISTICS if name in present],
         store_schema=False,  # Arrow's own schema would call the topic a dictionary; Delta calls it a string
         metadata_collector=metadata,
     )
-
-
-def _repeats(values: pa.ChunkedArray) -> bool:
-    """Tell whether values come again and again; Arrow's own functions for that would load all of pyarrow.compute."""
-    sample = values.slice(0, _SAMPLE_ROWS).to_pylist()
-    return len(set(sample)) <= _REPEATING_MAX * len(sample)
 
 
 def file_statistics(metadata: pq.FileMetaData) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Takes records in without a Python object for any of them: `intake.c`, where a C compiler was there to build it.
+"""What is done without a Python object for each record, in C, where a compiler was there to build it.
 
-`library` loads it, `room` is the memory that it fills, `intake` leads partitions to it, `build` compiles it.
+`intake` takes records in, `dictionary` holds repeated values once; `library` loads both, `build` compiles them.
 """

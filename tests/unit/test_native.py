@@ -360,7 +360,7 @@ def test_a_client_whose_errors_do_not_come_to_us_is_refused(tmp_path: Path) -> N
     """Or one that was made without our plugin: whoever had its errors would be called without Python's lock."""
     source, taker = tmp_path / "taker.c", tmp_path / "taker.so"
     source.write_text(_TAKES_ERRORS)
-    assert build.build(source=source, target=taker) == ""
+    assert build.build(sources=[source], target=taker) == ""
     ctypes.CDLL(cimpl.__file__, ctypes.RTLD_GLOBAL)  # where the taker finds librdkafka
     native = library.load()[0]
     assert native is not None
@@ -404,7 +404,7 @@ def test_the_users_own_plugins_stay() -> None:
     assert both == f"tracing;{library.LIBRARY}"
 
 
-def test_the_source_compiles_without_a_warning(tmp_path: Path) -> None:
+def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
     """Warnings are errors here; for users they are not."""
     target = tmp_path / "lib.so"
     assert build.build(target=target, flags=("-Wpedantic", "-Werror")) == ""
@@ -416,7 +416,7 @@ def test_a_source_that_does_not_compile_is_told(tmp_path: Path, monkeypatch: pyt
     broken, target = tmp_path / "broken.c", tmp_path / "lib.so"
     broken.write_text("int main(")
     target.write_text("before")
-    assert "could not compile broken.c" in build.build(source=broken, target=target)
+    assert "could not compile broken.c" in build.build(sources=[broken], target=target)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert build.build(target=target) == "no C compiler (cc)"
     assert target.read_text() == "before"

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingestor import parquet as parquet_module
+from ingestor import row_group
 from ingestor.budget import Budget
 from ingestor.buffer import Batch, select
+from ingestor.native import library
 from ingestor.policy import DraftStats
 from ingestor.records import HEADERS, Columns, RawSchema, TopicPartition
 from ingestor.stager import Draft
@@ -189,7 +190,7 @@ def test_everything_of_a_record_survives() -> None:
 
 def test_row_groups_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows leave memory before the file is full: the budget never holds much more than one row group."""
-    monkeypatch.setattr(parquet_module, "ROW_GROUP_BYTES", 10_000)
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 10_000)
     held = []
     for at in range(40):
         desk.add((A0, at), size=1_000)
@@ -237,7 +238,7 @@ def test_the_budget_counts_what_waits_and_what_is_gathered(desk: Desk) -> None:
 
 def test_statistics_tell_the_ranges_of_the_coordinates(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all row groups; not of payloads, which would bloat the log and leak."""
-    monkeypatch.setattr(parquet_module, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 1)
     for row in ((B7, 300), (A0, 5), (A0, 9)):
         desk.add(row)
         desk.worker.run()
@@ -318,6 +319,7 @@ REPEATING: list[bytes | None] = [None, b"", *(b"%d" % number + b"x" * 100 for nu
 UNIQUE: list[bytes | None] = [b"%d" % number + b"x" * 100 for number in range(1_000)]
 
 
+@pytest.mark.usefixtures("either_intake")
 @pytest.mark.parametrize(
     ("values", "by_dictionary"),
     [
@@ -341,17 +343,39 @@ def test_what_repeats_is_packed_by_dictionary(column: str, values: list[bytes | 
     assert desk.read(staged).column(column).to_pylist() == values
 
 
+@pytest.mark.usefixtures("either_intake")
 def test_payloads_that_stop_to_repeat_stay_what_they_are(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the first rows decide how all are packed."""
-    monkeypatch.setattr(parquet_module, "ROW_GROUP_BYTES", 20_000)
-    values = [*REPEATING, *(b"%d" % number * 250 for number in range(1_000))]
+    """Only the first rows decide how all are packed, and memory is bounded all the same."""
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 20_000)
+    monkeypatch.setattr(row_group, "PACKED_BYTES", 40_000)
+    values = [*REPEATING, None, *(b"%d" % number * 250 for number in range(1_000))]
+    held = []
     for at in range(0, len(values), 100):
         desk.add_columns(with_values(values[at : at + 100], at=at))
         desk.worker.run()
+        held.append(desk.budget.used)
     staged = desk.seal()
     chunks = desk.parquet(staged).metadata
     assert chunks.num_row_groups > 5
+    assert max(held) <= 40_000 + 100
+    assert desk.budget.used == 0
     assert [row["message_payload"] for row in desk.read(staged).to_pylist()] == values
+
+
+@pytest.mark.skipif(library.load()[0] is None, reason="only the native library holds values once")
+def test_of_payloads_that_repeat_a_row_group_holds_many(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each is in memory once, and stands in the file once for all of them."""
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 20_000)
+    values = REPEATING * 10
+    for at in range(0, len(values), 100):
+        desk.add_columns(with_values(values[at : at + 100], at=at))
+        desk.worker.run()
+    assert desk.budget.used < len(values) * 40
+    staged = desk.seal()
+    assert desk.parquet(staged).metadata.num_row_groups == 1
+    assert staged.files[0].size < 10_000
+    assert desk.read(staged).column("message_payload").to_pylist() == values
+    assert desk.budget.used == 0
 
 
 @pytest.mark.parametrize(
@@ -397,7 +421,7 @@ def test_an_aborted_draft_leaves_nothing_behind(
 ) -> None:
     """No file, no memory; also when part of it was written already."""
     if begun:
-        monkeypatch.setattr(parquet_module, "ROW_GROUP_BYTES", 1)
+        monkeypatch.setattr(row_group, "PLAIN_BYTES", 1)
     desk = Desk(root=tmp_path)
     desk.add((A0, 0))
     desk.worker.run()
@@ -411,7 +435,7 @@ def test_an_aborted_draft_leaves_nothing_behind(
 
 def test_an_aborted_draft_skips_what_still_waits(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for the encoding of rows that are thrown away."""
-    monkeypatch.setattr(parquet_module, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 1)
     for at in range(5):
         desk.add((A0, at))
     desk.draft.abort()
@@ -438,7 +462,7 @@ def test_a_failure_surfaces_in_the_draft(desk: Desk, step: str) -> None:
 
 def test_rows_after_a_failure_are_counted_out(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft that can't be written takes no memory, however much still comes."""
-    monkeypatch.setattr(parquet_module, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 1)
     desk.memory.failures.append(OSError("disk gone"))
     for at in range(5):
         desk.add((A0, at))

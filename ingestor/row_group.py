@@ -1,0 +1,123 @@
+"""Rows that wait to be written together, and columns of which they hold each distinct value once.
+
+Such a column takes four bytes a row beside its values. So where values repeat a row group has far more rows, and each
+bears less of what its dictionary costs to compress and to keep.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ingestor.native import dictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import numpy.typing as npt
+
+# Row groups of a few MiB cost least CPU and memory. Much smaller ones cost both; twice as large ones take an eighth
+# longer, because the worker begins later each time and poll thread and worker wait for each other more.
+PLAIN_BYTES = 4 << 20
+PACKED_BYTES = 8 << 20  # nobody waits for these: batches are taken in as they come
+_REPEATING_MAX = 0.75  # distinct values among so many; above that a dictionary costs a tenth more
+_SAMPLE_ROWS = 10_000
+
+
+class PackedColumn:
+    """A column's distinct values, and for each row the number of its own."""
+
+    def __init__(self) -> None:
+        self._dictionary = dictionary.new_dictionary()
+        self._numbers: list[npt.NDArray[np.int32]] = []
+        self._rows = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return what values and numbers take."""
+        return self._dictionary.nbytes + self._rows * np.dtype(np.int32).itemsize
+
+    @property
+    def repeats(self) -> bool:
+        """Tell whether values come again often enough."""
+        return len(self._dictionary) <= _REPEATING_MAX * self._rows
+
+    def add(self, values: pa.Array) -> None:
+        """Take in more rows."""
+        self._numbers.append(self._dictionary.add(values))
+        self._rows += len(values)
+
+    def array(self) -> pa.Array:
+        """Return all rows; nothing may be added as long as somebody has them."""
+        numbers = np.concatenate(self._numbers)
+        nulls = numbers < 0
+        indices = pa.array(numbers, pa.int32(), mask=nulls if nulls.any() else None)
+        return pa.DictionaryArray.from_arrays(indices, self._dictionary.values())
+
+
+class RowGroup:
+    """Rows of one file, in the order in which they came."""
+
+    def __init__(self, packed: Collection[str] = ()) -> None:
+        """Begin with no rows; of these columns, packed in a row group before, hold each value once."""
+        self._packed = {name: PackedColumn() for name in packed}
+        self._batches: list[pa.RecordBatch] = []  # without what is packed
+        self._batches_bytes = 0
+
+    @property
+    def packed(self) -> Collection[str]:
+        """Return the columns of which each value is held once."""
+        return self._packed.keys()
+
+    @property
+    def empty(self) -> bool:
+        """Tell whether there is no row."""
+        return not self._batches
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return what the rows take."""
+        return self._batches_bytes + sum(column.memory_bytes for column in self._packed.values())
+
+    def full(self, share: int) -> bool:
+        """Tell whether to write it, if it may take such a share of memory at the most."""
+        return self.memory_bytes >= min(PACKED_BYTES if self._packed else PLAIN_BYTES, share)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in more rows."""
+        for name, column in self._packed.items():
+            column.add(batch.column(name))
+        self._batches.append(batch.drop_columns(list(self._packed)) if self._packed else batch)
+        self._batches_bytes += self._batches[-1].nbytes
+
+    def pack(self, names: Collection[str]) -> frozenset[str]:
+        """Return which of these columns repeat, and hold each of their values once from now on, where that is possible.
+
+        Before the first rows are written: a file's columns are packed in all of its row groups or in none.
+        """
+        present = [name for name in names if name in self._batches[0].schema.names]
+        if not dictionary.available():
+            return frozenset(name for name in present if self._sample_repeats(name))
+        tried = {name: PackedColumn() for name in present}
+        for name, column in tried.items():
+            for batch in self._batches:
+                column.add(batch.column(name))
+        self._packed = {name: column for name, column in tried.items() if column.repeats}
+        if self._packed:
+            self._batches = [batch.drop_columns(list(self._packed)) for batch in self._batches]
+            self._batches_bytes = sum(batch.nbytes for batch in self._batches)
+        return frozenset(self._packed)
+
+    def _sample_repeats(self, name: str) -> bool:
+        """Tell whether a column's first rows repeat; Arrow's functions for that would load all of pyarrow.compute."""
+        columns = pa.chunked_array([batch.column(name) for batch in self._batches])
+        sample = columns.slice(0, _SAMPLE_ROWS).to_pylist()
+        return len(set(sample)) <= _REPEATING_MAX * len(sample)
+
+    def table(self, names: Collection[str]) -> pa.Table:
+        """Return the rows with their columns in an order; none may be added as long as somebody has them."""
+        rest = pa.Table.from_batches(self._batches).unify_dictionaries()
+        packed = {name: column.array() for name, column in self._packed.items()}
+        return pa.table({name: packed[name] if name in packed else rest.column(name) for name in names})

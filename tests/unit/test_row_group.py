@@ -1,0 +1,124 @@
+"""A row group: rows wait in it until writing them pays, and what repeats is held once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ingestor import row_group
+from ingestor.native import library
+from ingestor.row_group import RowGroup
+
+NAMES = ["offset", "key", "payload"]
+NATIVE = library.load()[0] is not None
+
+
+def batch(payloads: list[bytes | None], *, keys: list[bytes | None] | None = None, first: int = 0) -> pa.RecordBatch:
+    """Return rows of some payloads, all of one key unless told otherwise."""
+    count = len(payloads)
+    return pa.record_batch(
+        {
+            "offset": pa.array(range(first, first + count), pa.int64()),
+            "key": pa.array(keys if keys is not None else [b"k"] * count, pa.binary()),
+            "payload": pa.array(payloads, pa.binary()),
+        }
+    )
+
+
+def unique(count: int, *, first: int = 0, size: int = 100) -> list[bytes | None]:
+    return [b"%*d" % (size, number) for number in range(first, first + count)]
+
+
+def test_rows_keep_their_order_and_columns_get_theirs() -> None:
+    """As they came, over all batches."""
+    rows = RowGroup()
+    assert rows.empty
+    rows.add(batch([b"b", None]))
+    rows.add(batch([b"", b"a"], first=2))
+    table = rows.table(["payload", "offset"])
+    assert table.to_pydict() == {"payload": [b"b", None, b"", b"a"], "offset": [0, 1, 2, 3]}
+    assert not rows.empty
+
+
+@pytest.mark.usefixtures("either_intake")
+@pytest.mark.parametrize(
+    ("payloads", "repeat"),
+    [
+        (unique(100), False),
+        (unique(75) + unique(25), True),
+        (unique(76) + unique(24), False),
+        ([None] * 100, True),
+        ([b""] * 100, True),
+        ([b"x"], False),
+    ],
+)
+def test_each_column_is_packed_if_it_repeats(payloads: list[bytes | None], repeat: bool) -> None:  # noqa: FBT001
+    """Whether or not there is a native library, the verdict is the same, and so are the rows."""
+    rows = RowGroup()
+    rows.add(batch(payloads[:30], keys=unique(len(payloads[:30]))))
+    rows.add(batch(payloads[30:], keys=unique(len(payloads[30:]), first=30), first=30))
+    assert rows.pack(["payload", "key", "nowhere"]) == ({"payload"} if repeat else set())
+    assert list(rows.packed) == (["payload"] if repeat and library.load()[0] is not None else [])
+    table = rows.table(NAMES)
+    assert table.column("payload").to_pylist() == payloads
+    assert table.column("offset").to_pylist() == list(range(len(payloads)))
+
+
+@pytest.mark.skipif(not NATIVE, reason="only the native library packs")
+def test_packed_columns_stay_packed() -> None:
+    """In this row group and in the next: a file's row groups are all of one kind."""
+    rows = RowGroup()
+    rows.add(batch([b"x" * 1_000] * 50))
+    assert rows.pack(["payload"]) == {"payload"}
+    rows.add(batch([b"y", None, b"x" * 1_000], first=50))
+    table = rows.table(NAMES)
+    assert table.column("payload").to_pylist() == [*[b"x" * 1_000] * 50, b"y", None, b"x" * 1_000]
+    assert table.column("payload").chunk(0).dictionary.to_pylist() == [b"x" * 1_000, b"y"]
+    later = RowGroup(rows.packed)
+    later.add(batch([b"z"]))
+    assert later.table(NAMES).schema.equals(table.schema)
+
+
+@pytest.mark.skipif(not NATIVE, reason="only the native library packs")
+def test_memory_counts_a_packed_value_once() -> None:
+    """So rows that repeat may be many before they have to be written."""
+    rows = RowGroup()
+    rows.add(batch([b"x" * 1_000] * 100))
+    assert rows.memory_bytes > 100_000
+    rows.pack(["payload"])
+    before = rows.memory_bytes
+    assert before < 10_000
+    rows.add(batch([b"x" * 1_000] * 100))
+    assert 1_200 < rows.memory_bytes - before < 2_500  # offset, key and number of each
+    before = rows.memory_bytes
+    rows.add(batch([b"y" * 1_000]))
+    assert 1_000 < rows.memory_bytes - before < 1_100
+
+
+def test_it_is_full_at_its_size_or_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever is less."""
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 5_000)
+    rows = RowGroup()
+    rows.add(batch(unique(30)))
+    assert not rows.full(1 << 40)
+    assert not rows.full(rows.memory_bytes + 1)
+    assert rows.full(rows.memory_bytes)
+    rows.add(batch(unique(30)))
+    assert rows.full(1 << 40)
+
+
+@pytest.mark.skipif(not NATIVE, reason="only the native library packs")
+def test_a_packed_one_waits_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its own size, and never beyond its share."""
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 1_000)
+    monkeypatch.setattr(row_group, "PACKED_BYTES", 4_000)
+    rows = RowGroup()
+    rows.add(batch([b"x" * 1_000] * 10))
+    assert rows.full(1 << 40)
+    rows.pack(["payload"])
+    assert not rows.full(1 << 40)
+    assert rows.full(1_000)
+    while rows.memory_bytes < 4_000:
+        assert not rows.full(1 << 40)
+        rows.add(batch([b"x" * 1_000] * 10))
+    assert rows.full(1 << 40)
