@@ -3,7 +3,7 @@
 produce BOOTSTRAP TOPIC SIZE RECORDS [PARTITIONS]    fills a topic; not measured
 trickle BOOTSTRAP TOPIC SIZE PER_SECOND SECONDS PARTITIONS    sends so many records each second; not measured
 arrive BOOTSTRAP TOPIC RECORDS PARTITIONS FLUSH_SECONDS    tells how old records are when they come; not measured itself
-consume BOOTSTRAP TOPIC RECORDS         the least that reading costs: poll in big batches, drop the messages
+consume BOOTSTRAP TOPIC RECORDS [PARTITIONS]    the least that reading costs: poll in big batches, drop the messages
 write FILE SIZE RECORDS                 the least that writing costs: ready columns into one Parquet file
 both FILE SIZE RECORDS BOOTSTRAP TOPIC  these two at once, on two threads: they get in each other's way
 """
@@ -137,13 +137,13 @@ def _endless(size: int) -> Iterator[bytes]:
         yield from [each[:-20] + b"%016x" % rng.getrandbits(64) + each[-4:] for each in chosen] if unique else chosen
 
 
-def consume(bootstrap: str, topic: str, records: int) -> float:
+def consume(bootstrap: str, topic: str, records: int, partitions: int = PARTITIONS) -> float:
     """Read a topic to its end with the ingestor's settings and drop what comes; return the seconds while it came."""
     config = {"bootstrap.servers": bootstrap, "group.id": "bench"}
     options: dict[str, Any] = consumer_options(config, _QUEUE_BYTES, _FLUSH_SECONDS)
     consumer = Consumer(options)
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
-    seen, unfinished = 0, set(range(PARTITIONS))
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+    seen, unfinished = 0, set(range(partitions))
     began = first = last = time.perf_counter()
     while unfinished:
         asked = time.perf_counter()
@@ -248,8 +248,8 @@ def main(arguments: list[str]) -> None:
         case ["arrive", bootstrap, topic, records, partitions, flush_seconds]:
             ages = arrive(bootstrap, topic, int(records), int(partitions), float(flush_seconds))
             print(json.dumps(dict(zip(("p50", "p99", "max"), np.percentile(ages, [50, 99, 100]), strict=True))))
-        case ["consume", bootstrap, topic, records]:
-            print(json.dumps({"wall_seconds": consume(bootstrap, topic, int(records))}))
+        case ["consume", bootstrap, topic, records, *partitions]:
+            print(json.dumps({"wall_seconds": consume(bootstrap, topic, int(records), *map(int, partitions))}))
         case ["write", file, size, records]:
             group, repeating = _row_group(int(size))
             timed(lambda: write(file, group, repeating, int(records)))

@@ -1,7 +1,8 @@
 """What many partitions cost: the first record after a start, and throughput beside that of a few partitions.
 
 Each topic is filled and drained once, so that every partition has a committed offset; then it is filled again, and the
-drain that is measured begins: where the table says, for all of them.
+drain that is measured begins: where the table says, for all of them. Beside it the topic is only read, and dropped:
+what many partitions cost there is librdkafka's and the broker's.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Drained:
     wall_seconds: float
     cpu_seconds: float
     rss_mib: float
+    read_per_second: float  # of all that is in the topic, by somebody who does nothing else
 
     @property
     def per_second(self) -> float:
@@ -56,6 +58,7 @@ class Bench:
         self._run = run
         self._folder = folder
         self._records = records
+        self._there: dict[int, int] = {}  # records in each topic
 
     def prepare(self, partitions: int) -> None:
         """Make a topic and give each of its partitions a committed offset."""
@@ -77,13 +80,26 @@ class Bench:
             cost.wall_seconds,
             cost.cpu_seconds - idle.cpu_seconds,
             cost.rss_mib,
+            self._read(partitions),
         )
-        report.say(f"{partitions:,} partitions: first rows after {first:.2f} s, {found.per_second:,.0f} records/s")
+        report.say(
+            f"{partitions:,} partitions: first rows after {first:.2f} s, {found.per_second:,.0f} records/s, "
+            f"reading alone {found.read_per_second:,.0f}"
+        )
         return found
 
     def _fill(self, partitions: int, records: int) -> None:
         arguments = ["produce", self._bootstrap, _topic(partitions), _SIZE, records, partitions, self._run]
         subprocess.run([sys.executable, "-m", "bench.children", *map(str, arguments)], check=True, timeout=_SECONDS_MAX)
+        self._there[partitions] = self._there.get(partitions, 0) + records
+
+    def _read(self, partitions: int) -> float:
+        """Return how many records a second come where they are dropped at once."""
+        there = self._there[partitions]
+        arguments = ["consume", self._bootstrap, _topic(partitions), there, partitions]
+        command = [sys.executable, "-m", "bench.children", *arguments]
+        ended = measure.run(command, seconds_max=_SECONDS_MAX, environ=image.environ())
+        return float(there / json.loads(ended.last_line)["wall_seconds"])
 
     def _drain(self, partitions: int) -> tuple[measure.Cost, float]:
         """Drain a topic; return what it cost, and after how long the first rows were there."""
@@ -116,18 +132,30 @@ def _topic(partitions: int) -> str:
 
 def _row(runs: list[Drained], few: list[Drained]) -> list[str]:
     ratios = [run.per_second / other.per_second for run, other in zip(runs, few, strict=True)]
+    reading = [run.read_per_second / other.read_per_second for run, other in zip(runs, few, strict=True)]
     middle = statistics.median
     return [
         f"{runs[0].partitions:,}",
         f"{middle(run.first_seconds for run in runs):.2f}",
         f"{middle(run.per_second for run in runs):,.0f}",
         f"{middle(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+        f"{middle(run.read_per_second for run in runs):,.0f}",
+        f"{middle(reading):.2f} ({min(reading):.2f} to {max(reading):.2f})",
         f"{middle(run.cpu_seconds * 1e6 / run.records for run in runs):.2f}",
         f"{max(run.rss_mib for run in runs):.0f}",
     ]
 
 
-_HEADS = ("partitions", "s to the first rows", "records/s", "of the first row's", "CPU us/record", "peak MiB")
+_HEADS = (
+    "partitions",
+    "s to the first rows",
+    "records/s",
+    "of the first row's",
+    "reading alone",
+    "of the first row's",
+    "CPU us/record",
+    "peak MiB",
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 1_000  # per partition and commit
+COMPACTED_EVERY = 60  # entries: a commit a minute, `spark_jobs compact` every hour
 _STEADY = Occ(max_retries=0, base_seconds=0.1, max_seconds=1)
 _INFO = {"app_id": "bench", "route": "records", "operation_kind": "flush", "topic_ids": {"records": "A" * 22}}
 
@@ -34,16 +35,20 @@ class OldTable:
         length: int,
         partitions: int,
         checkpoints: bool,
+        compacted: bool = False,
         at: tuple[str, dict[str, str]] | None = None,
     ) -> None:
-        """Make it in a folder; `at` is the URL and storage options of a store that serves the folder, if one does."""
+        """Make it in a folder; `at` is the URL and storage options of a store that serves the folder, if one does.
+
+        Its files are all live, unless they are `compacted` now and then.
+        """
         uri, options = at or (str(folder), {})
         self._folder = folder
         self._tps = [TopicPartition("records", number) for number in range(partitions)]
         young = RawTable(uri, RawSchema(), options)
         self._committer = _committer(young)
         self.commit(1)
-        self._age(length, young if checkpoints else None)
+        self._age(length, young if checkpoints else None, compacted=compacted)
         self.table = RawTable(uri, RawSchema(), options)
         self._committer = _committer(self.table)
 
@@ -69,7 +74,7 @@ class OldTable:
         before = None if version == 1 else (version - 1) * ROWS - 1
         staged = Staged(
             commit_id=name,
-            files=(DataFile(f"part-{name}.zstd.parquet", 1 << 20, stats),),
+            files=(DataFile(_path(version), 1 << 20, stats),),
             expected=dict.fromkeys(self._tps, before),
             last=dict.fromkeys(self._tps, version * ROWS - 1),
         )
@@ -77,15 +82,30 @@ class OldTable:
         if landed.version != version:
             raise RuntimeError(f"landed at {landed.version}, not at {version}")
 
-    def _age(self, length: int, checkpointer: RawTable | None) -> None:
+    def _age(self, length: int, checkpointer: RawTable | None, *, compacted: bool) -> None:
         """Write entries like the first commit's up to a version, and the checkpoint that would be the newest."""
         pattern = (self._folder / entry_path(1)).read_text()
         newest = length - length % CHECKPOINT_EVERY
         for version in range(2, length + 1):
-            entry = "".join(f"{json.dumps(action)}\n" for action in _moved(pattern, version))
+            actions = list(_moved(pattern, version))
+            if compacted and version % COMPACTED_EVERY == 0:
+                actions = list(_compacting(pattern, version))
+            entry = "".join(f"{json.dumps(action)}\n" for action in actions)
             (self._folder / entry_path(version)).write_text(entry)
             if version == newest and checkpointer is not None:
                 checkpointer.checkpoint()
+
+
+def _compacting(entry: str, version: int) -> Iterator[dict[str, Any]]:
+    """Return the actions that put the files of the entries before into one, but for those compacted before."""
+    for action in _moved(entry, version):
+        if "add" in action:
+            action["add"]["dataChange"] = False
+            for before in range(version - COMPACTED_EVERY + 1, version):
+                old = {"path": _path(before), "deletionTimestamp": time.time_ns() // 1_000_000, "dataChange": False}
+                yield {"remove": old}
+        if "txn" not in action:
+            yield action
 
 
 def _moved(entry: str, version: int) -> Iterator[dict[str, Any]]:
@@ -95,10 +115,14 @@ def _moved(entry: str, version: int) -> Iterator[dict[str, Any]]:
         if "txn" in action:
             action["txn"]["version"] = version * ROWS - 1
         elif "add" in action:
-            action["add"]["path"] = f"part-{version:032x}.zstd.parquet"
+            action["add"]["path"] = _path(version)
         elif "commitInfo" in action:
             action["commitInfo"]["commit_id"] = f"{version:032x}"
         yield action
+
+
+def _path(version: int) -> str:
+    return f"part-{version:032x}.zstd.parquet"
 
 
 def app_ids() -> AppIds:
