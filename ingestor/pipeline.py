@@ -65,11 +65,14 @@ class Pipeline:
         """The partitions that are ours now."""
         return frozenset(self._partitions.assigned)
 
-    def run(self, until: Callable[[], bool]) -> None:
-        """Ingest until a condition holds that is asked before every step; then land what is left."""
+    def run(self, until: Callable[[], bool], *, poll_seconds: float = _POLL_SECONDS) -> None:
+        """Ingest until a condition holds that is asked before every step; then land what is left.
+
+        A poll waits so long for more of what has begun to come, and a condition that it fulfils is seen after that.
+        """
         self._source.subscribe(self)
         while not until():
-            self.step(_POLL_SECONDS)
+            self.step(poll_seconds)
             self.on_step()
         self.finish()
 

@@ -30,6 +30,7 @@ _ASK_AGAIN_SECONDS = 0.5
 _ASK_SECONDS = 2.0  # a signal is only seen between two questions
 # Far above what one poll brings: its messages all go again, and walking over them would cost a fifth of the CPU.
 _GARBAGE_AFTER_OBJECTS = 200_000
+_DRAIN_POLL_SECONDS = 0.02  # there is no more to wait for behind the last record; polls of a backlog fill sooner
 _STUCK_SECONDS = 30.0  # a loop that did not turn for so long is stuck, unless it lands what a rebalance takes away
 
 
@@ -51,7 +52,10 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         log.info("started", routes=len(settings.routes), once=once, http=http, intake=assembly.intake)
         _spare_the_collector()
         drained = _Drained(pipeline, ends, watch, show=progress) if once else None
-        pipeline.run(until=lambda: stop.asked() or (drained is not None and drained()))
+        if drained is None:
+            pipeline.run(until=stop.asked)
+        else:
+            pipeline.run(until=lambda: stop.asked() or drained(), poll_seconds=_DRAIN_POLL_SECONDS)
     except (Interrupted, Stopped):
         pass
     except BaseException:

@@ -115,6 +115,14 @@ def test_a_run_lands_what_is_left_and_leaves_the_group(one: World) -> None:
     assert process.pipeline.assigned == frozenset()
 
 
+def test_a_drain_need_not_wait_for_more(one: World) -> None:
+    """Who knows the ends asks for short polls, and is done as much sooner."""
+    process = one.process(limits=NEVER)
+    one.running.append(process)
+    process.pipeline.run(until=lambda: process.pipeline.reached({A0: 4, A1: 4}), poll_seconds=0.02)
+    assert process.source.waits == {0.02}
+
+
 def test_stopping_ends_the_run(one: World) -> None:
     """As a signal does."""
     process = one.process(limits=NEVER)

@@ -53,6 +53,7 @@ class FakeSource:
         self.strangers = False  # let records of revoked partitions come out of the same poll
         self.raises: deque[Exception] = deque()
         self.closed = False
+        self.waits: set[float] = set()  # how long polls would have waited
         self._kafka = kafka
         self._group = group
         self._route_of = route_of
@@ -66,8 +67,9 @@ class FakeSource:
         self._listener = listener
         self._group.join(self.name)
 
-    def poll(self, max_records: int, timeout: float) -> Polled:  # noqa: ARG002 - nothing is waited for here
-        """Serve rebalances, then hand out records from where the partitions stand."""
+    def poll(self, max_records: int, timeout: float) -> Polled:
+        """Serve rebalances, then hand out records from where the partitions stand; nothing is waited for here."""
+        self.waits.add(timeout)
         if self.raises:
             raise self.raises.popleft()
         self._left_over.clear()
