@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ingestor.failures import classify
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     Offsets = npt.NDArray[np.int64]
 
 TOPIC, PARTITION, OFFSET = COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
+_PACKED = ("message_payload", "message_key")  # may stand in a file once for many rows
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 20
@@ -54,7 +57,9 @@ def read(storage: Storage, path: str, columns: Sequence[str]) -> Iterator[pa.Rec
     """
     try:
         with storage.open_input(path) as source:
-            parquet = pq.ParquetFile(source, read_dictionary=[TOPIC], buffer_size=_CHUNK_BYTES)
+            metadata = pq.read_metadata(source)
+            packed = [name for name in (TOPIC, *_PACKED) if name in metadata.schema.to_arrow_schema().names]
+            parquet = pq.ParquetFile(source, metadata=metadata, read_dictionary=packed, buffer_size=_CHUNK_BYTES)
             _check_columns(parquet.schema_arrow)
             narrow = set(columns) <= set(COORDINATES)
             rows = _BATCH_ROWS if narrow else _batch_rows(parquet.metadata)
@@ -62,12 +67,37 @@ def read(storage: Storage, path: str, columns: Sequence[str]) -> Iterator[pa.Rec
                 if any(batch.column(name).null_count for name in COORDINATES):
                     msg = "it has rows without topic, partition or offset"
                     raise FileDamagedError(msg)
-                yield _without_views(batch)
+                yield from map(_without_views, _unpacked(batch))
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
         _reread(storage, path)
         raise FileDamagedError(" ".join(str(error).split())[:200]) from error
+
+
+def _unpacked(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces of bounded size, in which each row has its own values."""
+    packed = [
+        name for name in _PACKED if name in batch.schema.names and pa.types.is_dictionary(batch.column(name).type)
+    ]
+    if not packed:
+        yield batch
+        return
+    ends = np.cumsum(np.sum([_lengths(batch.column(name)) for name in packed], axis=0))
+    cuts = (np.flatnonzero(np.diff(ends // _BATCH_BYTES)) + 1).tolist()
+    for start, end in pairwise([0, *cuts, batch.num_rows]):
+        piece = batch.slice(start, end - start)
+        for name in packed:
+            unpacked = piece.column(name).dictionary_decode()
+            piece = piece.set_column(piece.schema.get_field_index(name), name, unpacked)
+        yield piece
+
+
+def _lengths(column: pa.DictionaryArray) -> npt.NDArray[np.int64]:
+    """Return how many bytes the value of each row has; a null has none."""
+    distinct = np.append(pc.binary_length(column.dictionary).to_numpy(zero_copy_only=False), 0)
+    found: npt.NDArray[np.int64] = distinct[column.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)]
+    return found.astype(np.int64)
 
 
 def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:

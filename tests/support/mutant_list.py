@@ -522,6 +522,13 @@ MUTANTS = (
         (_unit("stager"),),
     ),
     Mutant(
+        "an audit holds a packed file's rows all at once",
+        "audit/files.py",
+        "(np.flatnonzero(np.diff(ends // _BATCH_BYTES)) + 1).tolist()",
+        "[]",
+        (_unit("audit_files"),),
+    ),
+    Mutant(
         "values of one length and hash are the same",
         "native/dictionary.c",
         "            !memcmp(of->data + of->starts[number], at, (size_t)bytes))",
