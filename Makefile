@@ -117,11 +117,11 @@ $(VENV)/.jar: $(wildcard spark_jobs/java/ingestor/*.java) spark_jobs/build.py \
 	@$(BIN)/python -m spark_jobs.build
 	@touch $@
 
-# With the native intake, where a C compiler is there to build it.
+# With the native library, where a C compiler is there to build it.
 NATIVE := ingestor/native/libintake.so
 $(VENV)/.project: pyproject.toml $(wildcard ingestor/native/*.c) $(VENV)/.build
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@test -e $(NATIVE) || echo "No C compiler (cc): records come in by Python's objects, which costs more CPU."
+	@test -e $(NATIVE) || echo "No C compiler (cc): records come in by Python's objects, which costs more CPU, as do payloads that repeat."
 	@touch $@
 
 $(VENV)/.dev $(VENV)/.spark $(VENV)/.ingest: $(VENV)/.%: requirements/%.txt $(VENV)/.build

@@ -4,7 +4,7 @@ produce BOOTSTRAP TOPIC SIZE RECORDS [PARTITIONS]    fills a topic; not measured
 trickle BOOTSTRAP TOPIC SIZE PER_SECOND SECONDS PARTITIONS    sends so many records each second; not measured
 arrive BOOTSTRAP TOPIC RECORDS PARTITIONS FLUSH_SECONDS    tells how old records are when they come; not measured itself
 consume BOOTSTRAP TOPIC RECORDS [PARTITIONS]    the least that reading costs: poll in big batches, drop the messages
-write FILE SIZE RECORDS                 the least that writing costs: ready columns into one Parquet file
+write FILE SIZE RECORDS                 what writing costs by pyarrow: ready columns into one Parquet file
 both FILE SIZE RECORDS BOOTSTRAP TOPIC  these two at once, on two threads: they get in each other's way
 """
 

@@ -88,7 +88,7 @@ class OldTable:
         newest = length - length % CHECKPOINT_EVERY
         for version in range(2, length + 1):
             actions = list(_moved(pattern, version))
-            if compacted and version % COMPACTED_EVERY == 0:
+            if compacted and version % COMPACTED_EVERY == 0 and version < length:  # the last one has to have txns
                 actions = list(_compacting(pattern, version))
             entry = "".join(f"{json.dumps(action)}\n" for action in actions)
             (self._folder / entry_path(version)).write_text(entry)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingestor.row_group import RowGroup
+from ingestor.row_group import PACKED_BYTES, RowGroup
 from ingestor.table import DataFile
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _DELTA_PACKED = ("stream_offset", "message_timestamp")
 # By dictionary where they repeat: a fraction of the bytes and of the CPU, with one that fits. Where they do not, it
 # costs a tenth more. So each file's first rows decide.
 _DICTIONARY_IF_REPEATING = ("message_payload", "message_key")
-_DICTIONARY_BYTES_MAX = 64 << 20  # a row group's own bound is what counts; this is only not to be in its way
+_DICTIONARY_BYTES_MAX = PACKED_BYTES  # of those that pyarrow makes; ready ones are bounded by their row group alone
 # 9999-12-31T23:59:59.999999Z: later timestamps have no ISO form that every reader of statistics understands.
 _LAST_PLAIN_MICROS = 253_402_300_799_999_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

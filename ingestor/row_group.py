@@ -18,42 +18,57 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-# Row groups of a few MiB cost least CPU and memory. Much smaller ones cost both; twice as large ones take an eighth
-# longer, because the worker begins later each time and poll thread and worker wait for each other more.
+    from ingestor.native.dictionary import Dictionary
+
+# What is encoded when it is written costs least CPU and memory in row groups of a few MiB. Much smaller ones cost both;
+# twice as large ones take an eighth longer, because the worker begins later each time and poll thread and worker wait
+# for each other more.
 PLAIN_BYTES = 4 << 20
-PACKED_BYTES = 8 << 20  # nobody waits for these: batches are taken in as they come
+PACKED_BYTES = 8 << 20  # with packed columns, which are taken in as they come
 _REPEATING_MAX = 0.75  # distinct values among so many; above that a dictionary costs a tenth more
 _SAMPLE_ROWS = 10_000
+_BATCHES_MAX = 64  # Arrow and numpy take 5 KB for each, which nobody counts
 
 
 class PackedColumn:
     """A column's distinct values, and for each row the number of its own."""
 
     def __init__(self) -> None:
-        self._dictionary = dictionary.new_dictionary()
+        self._dictionary: Dictionary | None = None  # until there is a row: a row group that stays empty needs no memory
         self._numbers: list[npt.NDArray[np.int32]] = []
-        self._rows = 0
+        self._rows = self._nulls = 0
 
     @property
     def memory_bytes(self) -> int:
         """Return what values and numbers take."""
-        return self._dictionary.nbytes + self._rows * np.dtype(np.int32).itemsize
+        values = 0 if self._dictionary is None else self._dictionary.nbytes
+        return values + self._rows * np.dtype(np.int32).itemsize
 
     @property
     def repeats(self) -> bool:
-        """Tell whether values come again often enough."""
-        return len(self._dictionary) <= _REPEATING_MAX * self._rows
+        """Tell whether values come again often enough; nulls are none."""
+        distinct = 0 if self._dictionary is None else len(self._dictionary)
+        return distinct <= _REPEATING_MAX * (self._rows - self._nulls)
 
     def add(self, values: pa.Array) -> None:
         """Take in more rows."""
+        if self._dictionary is None:
+            self._dictionary = dictionary.new_dictionary()
         self._numbers.append(self._dictionary.add(values))
         self._rows += len(values)
+        self._nulls += values.null_count
+
+    def merge(self) -> None:
+        """Put what was taken in one by one into one piece."""
+        self._numbers = [np.concatenate(self._numbers)]
 
     def array(self) -> pa.Array:
-        """Return all rows; nothing may be added as long as somebody has them."""
+        """Return all rows, of which there is one at least; after that nothing can be added."""
+        if self._dictionary is None:
+            msg = "a column without rows has no values"
+            raise RuntimeError(msg)
         numbers = np.concatenate(self._numbers)
-        nulls = numbers < 0
-        indices = pa.array(numbers, pa.int32(), mask=nulls if nulls.any() else None)
+        indices = pa.array(numbers, pa.int32(), mask=numbers < 0 if self._nulls else None)
         return pa.DictionaryArray.from_arrays(indices, self._dictionary.values())
 
 
@@ -64,6 +79,7 @@ class RowGroup:
         """Begin with no rows; of these columns, packed in a row group before, hold each value once."""
         self._packed = {name: PackedColumn() for name in packed}
         self._batches: list[pa.RecordBatch] = []  # without what is packed
+        self._merged = 0  # so many of them are merged ones
         self._batches_bytes = 0
 
     @property
@@ -83,7 +99,8 @@ class RowGroup:
 
     def full(self, share: int) -> bool:
         """Tell whether to write it, if it may take such a share of memory at the most."""
-        return self.memory_bytes >= min(PACKED_BYTES if self._packed else PLAIN_BYTES, share)
+        taken = self.memory_bytes
+        return taken >= share or taken >= PACKED_BYTES or self._batches_bytes >= PLAIN_BYTES
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in more rows."""
@@ -91,6 +108,16 @@ class RowGroup:
             column.add(batch.column(name))
         self._batches.append(batch.drop_columns(list(self._packed)) if self._packed else batch)
         self._batches_bytes += self._batches[-1].nbytes
+        if len(self._batches) - self._merged == _BATCHES_MAX:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Put the batches that came one by one into one: polls may bring a row each, and an hour may pass."""
+        small = pa.Table.from_batches(self._batches[self._merged :]).unify_dictionaries().combine_chunks()
+        self._batches[self._merged :] = small.to_batches()
+        self._merged = len(self._batches)
+        for column in self._packed.values():
+            column.merge()
 
     def pack(self, names: Collection[str]) -> frozenset[str]:
         """Return which of these columns repeat, and hold each of their values once from now on, where that is possible.
@@ -113,11 +140,11 @@ class RowGroup:
     def _sample_repeats(self, name: str) -> bool:
         """Tell whether a column's first rows repeat; Arrow's functions for that would load all of pyarrow.compute."""
         columns = pa.chunked_array([batch.column(name) for batch in self._batches])
-        sample = columns.slice(0, _SAMPLE_ROWS).to_pylist()
+        sample = [value for value in columns.slice(0, _SAMPLE_ROWS).to_pylist() if value is not None]
         return len(set(sample)) <= _REPEATING_MAX * len(sample)
 
     def table(self, names: Collection[str]) -> pa.Table:
-        """Return the rows with their columns in an order; none may be added as long as somebody has them."""
+        """Return the rows, their columns in an order; after that none can be added."""
         rest = pa.Table.from_batches(self._batches).unify_dictionaries()
         packed = {name: column.array() for name, column in self._packed.items()}
         return pa.table({name: packed[name] if name in packed else rest.column(name) for name in names})

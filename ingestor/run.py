@@ -30,7 +30,8 @@ _ASK_AGAIN_SECONDS = 0.5
 _ASK_SECONDS = 2.0  # a signal is only seen between two questions
 # Far above what one poll brings: its messages all go again, and walking over them would cost a fifth of the CPU.
 _GARBAGE_AFTER_OBJECTS = 200_000
-_DRAIN_POLL_SECONDS = 0.02  # there is no more to wait for behind the last record; polls of a backlog fill sooner
+# Nothing is to be waited for behind the last record; before it polls are full sooner, unless the network is slow.
+_DRAIN_POLL_SECONDS = 0.02
 _STUCK_SECONDS = 30.0  # a loop that did not turn for so long is stuck, unless it lands what a rebalance takes away
 
 

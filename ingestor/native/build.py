@@ -49,7 +49,7 @@ def main() -> int:
     """Build, and say so where it can't be."""
     why = build()
     if why:
-        sys.stderr.write(f"ingestor: without the native intake, at a higher price: {why}\n")
+        sys.stderr.write(f"ingestor: without the native library records cost more CPU: {why}\n")
     return 0
 
 

@@ -38,8 +38,8 @@ static uint64_t mixed(uint64_t one, uint64_t other) {
 }
 
 static uint64_t hash_of(const dictionary *of, const uint8_t *at, int64_t bytes) {
-    uint64_t one = of->secret ^ (uint64_t)bytes, other = mixed(of->secret, 0x9e3779b97f4a7c15u);
-    uint64_t secret = other, tail = 0;
+    uint64_t secret = mixed(of->secret, 0x9e3779b97f4a7c15u), tail = 0;
+    uint64_t one = of->secret ^ (uint64_t)bytes, other = mixed(of->secret, 0xa0761d6478bd642fu);
     for (; bytes >= 32; at += 32, bytes -= 32) { /* two chains, so that neither waits for the other's product */
         one = mixed(eight(at) ^ secret, eight(at + 8) ^ one);
         other = mixed(eight(at + 16) ^ secret, eight(at + 24) ^ other);
@@ -144,7 +144,8 @@ dictionary *dictionary_new(uint64_t secret) {
 
 /*
  * Tells the numbers of the values in so many rows of Arrow's buffers, NONE for a null, and returns 1; 0 if there is no
- * memory: then the dictionary is of no use any more. Without nulls `valid` is NULL.
+ * memory, or there are more bytes than starts can tell: then the dictionary is of no use any more. Without nulls `valid`
+ * is NULL.
  */
 int dictionary_add(dictionary *of, const int32_t *starts, const uint8_t *data, const uint8_t *valid, int64_t first,
                    int64_t count, int32_t *numbers) {

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ingestor.native.library import Native
 
 _NOTHING = pa.py_buffer(b"\0")  # stands in for a buffer without bytes, which may have no address
-_NUMBER_BYTES = 4
+_START_BYTES = 4
+_VALUE_BYTES = 20  # of each value beside its own: where it starts, its hash, two slots
 
 
 class Dictionary:
@@ -29,17 +30,21 @@ class Dictionary:
         if not self._address:
             raise MemoryError
         self._head = DictionaryHead.from_address(self._address)
+        self._ended = False
 
     def __len__(self) -> int:
         return self._head.values
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the values, and of where they start."""
-        return self._head.bytes + _NUMBER_BYTES * self._head.values
+        """Return what the values take, and what they are found by."""
+        return self._head.bytes + _VALUE_BYTES * self._head.values
 
     def add(self, values: pa.Array) -> npt.NDArray[np.int32]:
         """Return the number of each value, -1 for a null."""
+        if self._ended or values.type != pa.binary():
+            msg = f"a dictionary takes binary values, not {values.type}, and only until somebody has its own"
+            raise TypeError(msg)
         valid, starts, data = values.buffers()
         numbers = np.empty(len(values), np.int32)
         done = self._native.dictionary_add(
@@ -52,12 +57,14 @@ class Dictionary:
             numbers.ctypes.data,
         )
         if not done:
+            self._ended = True
             raise MemoryError
         return numbers
 
     def values(self) -> pa.Array:
-        """Return all values; nothing may be added as long as somebody has them."""
-        starts = pa.foreign_buffer(self._head.starts, _NUMBER_BYTES * (len(self) + 1), base=self)
+        """Return all values, on the dictionary's own memory: so nothing can be added any more."""
+        self._ended = True
+        starts = pa.foreign_buffer(self._head.starts, _START_BYTES * (len(self) + 1), base=self)
         data = pa.foreign_buffer(self._head.data, self._head.bytes, base=self)
         return pa.Array.from_buffers(pa.binary(), len(self), [None, starts, data], null_count=0)
 
@@ -67,7 +74,7 @@ class Dictionary:
 
 
 def available() -> bool:
-    """Tell whether there may be dictionaries: not where this package was built without a C compiler."""
+    """Tell whether there may be dictionaries: only where the native library is, and is not switched off."""
     return load()[0] is not None
 
 

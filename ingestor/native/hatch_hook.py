@@ -18,7 +18,7 @@ class NativeIntakeHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchli
         why = found["build"]()
         if why:
             found["TARGET"].unlink(missing_ok=True)
-            self.app.display_warning(f"ingestor: without the native intake, records cost more CPU: {why}")
+            self.app.display_warning(f"ingestor: without the native library records cost more CPU: {why}")
             return
         build_data["pure_python"] = False
         build_data["tag"] = found["platform_tag"]()

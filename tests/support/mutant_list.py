@@ -503,16 +503,16 @@ MUTANTS = (
     Mutant(
         "payloads that do not repeat are packed",
         "row_group.py",
-        "<= _REPEATING_MAX * self._rows",
+        "<= _REPEATING_MAX * (self._rows - self._nulls)",
         ">= 0",
         (_unit("stager"),),
     ),
     Mutant(
         "a packed row group is as small as any other",
         "row_group.py",
-        "min(PACKED_BYTES if self._packed else PLAIN_BYTES, share)",
-        "min(PLAIN_BYTES, share)",
-        (_unit("stager"),),
+        "taken >= PACKED_BYTES",
+        "taken >= PLAIN_BYTES",
+        (_unit("row_group"),),
     ),
     Mutant(
         "a packed column's memory is not counted",
@@ -520,6 +520,27 @@ MUTANTS = (
         "self._batches_bytes + sum(column.memory_bytes for column in self._packed.values())",
         "self._batches_bytes",
         (_unit("stager"),),
+    ),
+    Mutant(
+        "small batches are never merged",
+        "row_group.py",
+        "if len(self._batches) - self._merged == _BATCHES_MAX:",
+        "if False:",
+        (_unit("row_group"),),
+    ),
+    Mutant(
+        "values are added to a dictionary that somebody reads",
+        "native/dictionary.py",
+        "self._ended or values.type",
+        "values.type",
+        (_unit("dictionary"),),
+    ),
+    Mutant(
+        "plain columns are gathered as long as packed ones",
+        "row_group.py",
+        " or self._batches_bytes >= PLAIN_BYTES",
+        " or (self._batches_bytes >= PLAIN_BYTES and not self._packed)",
+        (_unit("row_group"),),
     ),
     Mutant(
         "an audit holds a packed file's rows all at once",
@@ -573,8 +594,8 @@ MUTANTS = (
     Mutant(
         "drafts gather more than memory has",
         "row_group.py",
-        "min(PACKED_BYTES if self._packed else PLAIN_BYTES, share)",
-        "(PACKED_BYTES if self._packed else PLAIN_BYTES)",
+        "taken >= share or ",
+        "",
         (_unit("stager"),),
     ),
     Mutant(

@@ -49,6 +49,8 @@ def test_rows_keep_their_order_and_columns_get_theirs() -> None:
         (unique(76) + unique(24), False),
         ([None] * 100, True),
         ([b""] * 100, True),
+        (unique(70) + [None] * 30, False),
+        ([None, *unique(3)], False),
         ([b"x"], False),
     ],
 )
@@ -95,6 +97,30 @@ def test_memory_counts_a_packed_value_once() -> None:
     assert 1_000 < rows.memory_bytes - before < 1_100
 
 
+@pytest.mark.skipif(not NATIVE, reason="only the native library packs")
+def test_what_is_not_packed_stays_bounded_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only keys repeat, payloads are encoded when they are written; they are not gathered for longer."""
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 10_000)
+    rows = RowGroup()
+    rows.add(batch(unique(70)))
+    assert rows.pack(["payload", "key"]) == {"key"}
+    assert not rows.full(1 << 40)
+    rows.add(batch(unique(30)))
+    assert rows.full(1 << 40)
+
+
+@pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.skipif(not NATIVE, reason="native"))])
+def test_many_polls_of_a_row_each_do_not_pile_up(*, packed: bool) -> None:
+    """Each would take some KB that nobody counts; their rows stay what they are."""
+    rows = RowGroup(["payload", "key"] if packed else [])
+    for number in range(1_000):
+        rows.add(batch([None if number % 3 else b"x"], first=number))
+    assert len(rows._batches) < 100
+    table = rows.table(NAMES)
+    assert table.column("offset").to_pylist() == list(range(1_000))
+    assert table.column("payload").to_pylist() == [None if number % 3 else b"x" for number in range(1_000)]
+
+
 def test_it_is_full_at_its_size_or_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever is less."""
     monkeypatch.setattr(row_group, "PLAIN_BYTES", 5_000)
@@ -110,15 +136,15 @@ def test_it_is_full_at_its_size_or_its_share(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.skipif(not NATIVE, reason="only the native library packs")
 def test_a_packed_one_waits_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until its own size, and never beyond its share."""
-    monkeypatch.setattr(row_group, "PLAIN_BYTES", 1_000)
-    monkeypatch.setattr(row_group, "PACKED_BYTES", 4_000)
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 8_000)
+    monkeypatch.setattr(row_group, "PACKED_BYTES", 9_000)
     rows = RowGroup()
     rows.add(batch([b"x" * 1_000] * 10))
     assert rows.full(1 << 40)
     rows.pack(["payload"])
     assert not rows.full(1 << 40)
     assert rows.full(1_000)
-    while rows.memory_bytes < 4_000:
+    while rows.memory_bytes < 9_000:
         assert not rows.full(1 << 40)
         rows.add(batch([b"x" * 1_000] * 10))
     assert rows.full(1 << 40)

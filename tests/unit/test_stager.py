@@ -325,7 +325,8 @@ UNIQUE: list[bytes | None] = [b"%d" % number + b"x" * 100 for number in range(1_
     [
         (REPEATING, True),
         (UNIQUE, False),
-        (UNIQUE[:700] + [None] * 300, True),
+        (UNIQUE[:600] + [None] * 200 + UNIQUE[:200], True),
+        (UNIQUE[:700] + [None] * 300, False),
         (UNIQUE[:800] + [b""] * 200, False),
         ([None] * 1_000, True),
     ],
@@ -365,7 +366,7 @@ def test_payloads_that_stop_to_repeat_stay_what_they_are(desk: Desk, monkeypatch
 @pytest.mark.skipif(library.load()[0] is None, reason="only the native library holds values once")
 def test_of_payloads_that_repeat_a_row_group_holds_many(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """For each is in memory once, and stands in the file once for all of them."""
-    monkeypatch.setattr(row_group, "PLAIN_BYTES", 20_000)
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 300_000)
     values = REPEATING * 10
     for at in range(0, len(values), 100):
         desk.add_columns(with_values(values[at : at + 100], at=at))
@@ -375,6 +376,28 @@ def test_of_payloads_that_repeat_a_row_group_holds_many(desk: Desk, monkeypatch:
     assert desk.parquet(staged).metadata.num_row_groups == 1
     assert staged.files[0].size < 10_000
     assert desk.read(staged).column("message_payload").to_pylist() == values
+    assert desk.budget.used == 0
+
+
+@pytest.mark.skipif(library.load()[0] is None, reason="only the native library holds values once")
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_draft_that_finds_no_memory_leaves_nothing_behind(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """Nor does it need any to be thrown away: no file, no memory that stays counted."""
+    monkeypatch.setattr(row_group, "PLAIN_BYTES", 10_000)
+    monkeypatch.setattr(row_group, "PACKED_BYTES", 11_000)
+    for at in range(0, 1_000 * written, 100):
+        desk.add_columns(with_values(REPEATING[at : at + 100], at=at))
+        desk.worker.run()
+    monkeypatch.setattr(library.load()[0], "dictionary_new", lambda _: None)
+    for at in range(1_000, 2_000, 100):
+        desk.add_columns(with_values(REPEATING[:100], at=at))
+        desk.worker.run()
+    with pytest.raises(MemoryError):
+        desk.seal()
+    assert len(desk.memory.discarded) == written
+    assert desk.memory.files == {}
     assert desk.budget.used == 0
 
 
