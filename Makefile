@@ -121,7 +121,7 @@ $(VENV)/.jar: $(wildcard spark_jobs/java/ingestor/*.java) spark_jobs/build.py \
 NATIVE := ingestor/native/libintake.so
 $(VENV)/.project: pyproject.toml $(wildcard ingestor/native/*.c) $(VENV)/.build
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@test -e $(NATIVE) || echo "No C compiler (cc): records come in by Python's objects, which costs more CPU, as do payloads that repeat."
+	@test -e $(NATIVE) || echo "No C compiler (cc): records come in by Python's objects, which costs more CPU."
 	@touch $@
 
 $(VENV)/.dev $(VENV)/.spark $(VENV)/.ingest: $(VENV)/.%: requirements/%.txt $(VENV)/.build

@@ -133,23 +133,26 @@ class FileWriter:
 
     def _gather(self, records: pa.RecordBatch) -> None:
         self._rows.add(records)
-        if self._repeating is None and self._rows.full(self._budget.share):
-            self._repeating = self._rows.pack(_DICTIONARY_IF_REPEATING)
+        if self._rows.full(self._budget.share):
+            self._find_repeating()
         self._count()
         if self._rows.full(self._budget.share):
             self._write_row_group()
 
+    def _find_repeating(self) -> Collection[str]:
+        """Return which columns repeat; asked for the first time, find it out by the rows that are gathered."""
+        if self._repeating is None:
+            self._repeating = self._rows.pack(_DICTIONARY_IF_REPEATING)
+        return self._repeating
+
     def _write_row_group(self) -> None:
         if self._rows.empty:
             return
-        if self._repeating is None:
-            self._repeating = self._rows.pack(_DICTIONARY_IF_REPEATING)
+        repeating = self._find_repeating()
         table = self._rows.table(self._schema.file.names)
         if self._parquet is None:
             self._sink = self._storage.create(self._path)
-            self._parquet = _parquet_writer(
-                self._sink, table.schema, self._compression, self._metadata, self._repeating
-            )
+            self._parquet = _parquet_writer(self._sink, table.schema, self._compression, self._metadata, repeating)
         self._parquet.write_table(table, row_group_size=table.num_rows)
         del table
         self._drop_gathered()

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ingestor.native.dictionary import Dictionary
-
 # What is encoded when it is written costs least CPU and memory in row groups of a few MiB. Much smaller ones cost both;
 # twice as large ones take an eighth longer, because the worker begins later each time and poll thread and worker wait
 # for each other more.
@@ -34,26 +32,22 @@ class PackedColumn:
     """A column's distinct values, and for each row the number of its own."""
 
     def __init__(self) -> None:
-        self._dictionary: Dictionary | None = None  # until there is a row: a row group that stays empty needs no memory
+        self._dictionary = dictionary.new_dictionary()
         self._numbers: list[npt.NDArray[np.int32]] = []
         self._rows = self._nulls = 0
 
     @property
     def memory_bytes(self) -> int:
         """Return what values and numbers take."""
-        values = 0 if self._dictionary is None else self._dictionary.nbytes
-        return values + self._rows * np.dtype(np.int32).itemsize
+        return self._dictionary.nbytes + self._rows * np.dtype(np.int32).itemsize
 
     @property
     def repeats(self) -> bool:
         """Tell whether values come again often enough; nulls are none."""
-        distinct = 0 if self._dictionary is None else len(self._dictionary)
-        return distinct <= _REPEATING_MAX * (self._rows - self._nulls)
+        return len(self._dictionary) <= _REPEATING_MAX * (self._rows - self._nulls)
 
     def add(self, values: pa.Array) -> None:
         """Take in more rows."""
-        if self._dictionary is None:
-            self._dictionary = dictionary.new_dictionary()
         self._numbers.append(self._dictionary.add(values))
         self._rows += len(values)
         self._nulls += values.null_count
@@ -64,9 +58,6 @@ class PackedColumn:
 
     def array(self) -> pa.Array:
         """Return all rows, of which there is one at least; after that nothing can be added."""
-        if self._dictionary is None:
-            msg = "a column without rows has no values"
-            raise RuntimeError(msg)
         numbers = np.concatenate(self._numbers)
         indices = pa.array(numbers, pa.int32(), mask=numbers < 0 if self._nulls else None)
         return pa.DictionaryArray.from_arrays(indices, self._dictionary.values())
@@ -77,15 +68,11 @@ class RowGroup:
 
     def __init__(self, packed: Collection[str] = ()) -> None:
         """Begin with no rows; of these columns, packed in a row group before, hold each value once."""
-        self._packed = {name: PackedColumn() for name in packed}
+        self.packed = frozenset(packed)
+        self._columns: dict[str, PackedColumn] = {}  # made with the first rows: what stays empty needs no memory
         self._batches: list[pa.RecordBatch] = []  # without what is packed
         self._merged = 0  # so many of them are merged ones
         self._batches_bytes = 0
-
-    @property
-    def packed(self) -> Collection[str]:
-        """Return the columns of which each value is held once."""
-        return self._packed.keys()
 
     @property
     def empty(self) -> bool:
@@ -95,7 +82,7 @@ class RowGroup:
     @property
     def memory_bytes(self) -> int:
         """Return what the rows take."""
-        return self._batches_bytes + sum(column.memory_bytes for column in self._packed.values())
+        return self._batches_bytes + sum(column.memory_bytes for column in self._columns.values())
 
     def full(self, share: int) -> bool:
         """Tell whether to write it, if it may take such a share of memory at the most."""
@@ -104,19 +91,24 @@ class RowGroup:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in more rows."""
-        for name, column in self._packed.items():
+        if self.empty:
+            self._columns = {name: PackedColumn() for name in self.packed}
+        for name, column in self._columns.items():
             column.add(batch.column(name))
-        self._batches.append(batch.drop_columns(list(self._packed)) if self._packed else batch)
+        self._batches.append(self._without_packed(batch))
         self._batches_bytes += self._batches[-1].nbytes
         if len(self._batches) - self._merged == _BATCHES_MAX:
             self._merge()
+
+    def _without_packed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.drop_columns(list(self.packed)) if self.packed else batch
 
     def _merge(self) -> None:
         """Put the batches that came one by one into one: polls may bring a row each, and an hour may pass."""
         small = pa.Table.from_batches(self._batches[self._merged :]).unify_dictionaries().combine_chunks()
         self._batches[self._merged :] = small.to_batches()
         self._merged = len(self._batches)
-        for column in self._packed.values():
+        for column in self._columns.values():
             column.merge()
 
     def pack(self, names: Collection[str]) -> frozenset[str]:
@@ -131,11 +123,11 @@ class RowGroup:
         for name, column in tried.items():
             for batch in self._batches:
                 column.add(batch.column(name))
-        self._packed = {name: column for name, column in tried.items() if column.repeats}
-        if self._packed:
-            self._batches = [batch.drop_columns(list(self._packed)) for batch in self._batches]
-            self._batches_bytes = sum(batch.nbytes for batch in self._batches)
-        return frozenset(self._packed)
+        self._columns = {name: column for name, column in tried.items() if column.repeats}
+        self.packed = frozenset(self._columns)
+        self._batches = [self._without_packed(batch) for batch in self._batches]
+        self._batches_bytes = sum(batch.nbytes for batch in self._batches)
+        return self.packed
 
     def _sample_repeats(self, name: str) -> bool:
         """Tell whether a column's first rows repeat; Arrow's functions for that would load all of pyarrow.compute."""
@@ -146,5 +138,5 @@ class RowGroup:
     def table(self, names: Collection[str]) -> pa.Table:
         """Return the rows, their columns in an order; after that none can be added."""
         rest = pa.Table.from_batches(self._batches).unify_dictionaries()
-        packed = {name: column.array() for name, column in self._packed.items()}
+        packed = {name: column.array() for name, column in self._columns.items()}
         return pa.table({name: packed[name] if name in packed else rest.column(name) for name in names})

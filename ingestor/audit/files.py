@@ -58,7 +58,8 @@ def read(storage: Storage, path: str, columns: Sequence[str]) -> Iterator[pa.Rec
     try:
         with storage.open_input(path) as source:
             metadata = pq.read_metadata(source)
-            packed = [name for name in (TOPIC, *_PACKED) if name in metadata.schema.to_arrow_schema().names]
+            present = metadata.schema.to_arrow_schema().names
+            packed = [name for name in (TOPIC, *_PACKED) if name in present]
             parquet = pq.ParquetFile(source, metadata=metadata, read_dictionary=packed, buffer_size=_CHUNK_BYTES)
             _check_columns(parquet.schema_arrow)
             narrow = set(columns) <= set(COORDINATES)

@@ -517,7 +517,7 @@ MUTANTS = (
     Mutant(
         "a packed column's memory is not counted",
         "row_group.py",
-        "self._batches_bytes + sum(column.memory_bytes for column in self._packed.values())",
+        "self._batches_bytes + sum(column.memory_bytes for column in self._columns.values())",
         "self._batches_bytes",
         (_unit("stager"),),
     ),
