@@ -20,6 +20,7 @@ from ingestor.committer import Committer, Occ, make_patience, system_rng
 from ingestor.deltalog import txns_at
 from ingestor.errors import ConfigError, Fenced, RefusedError, Unavailable
 from ingestor.failures import classify
+from ingestor.guards import Guards
 from ingestor.ledger import position_after, txn_before
 from ingestor.reader import first_committed
 from ingestor.records import TopicPartition
@@ -176,7 +177,7 @@ def _open(settings: Settings, route: Route) -> RawTable:
 def _committer(settings: Settings, route: Route, table: RawTable) -> Committer:
     return Committer(
         table,
-        app_ids(settings, route),
+        Guards(route.name, route.table, app_ids(settings, route)),
         occ=Occ(route.occ.max_retries, route.occ.base_seconds, route.occ.max_seconds),
         patience=make_patience(
             max_retries=route.retry.max_retries,

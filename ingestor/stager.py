@@ -39,14 +39,20 @@ class Staged:
     newest_ms: int = -1
     last_ms: Mapping[TopicPartition, int] = field(default_factory=dict)  # the timestamp of each partition's last row
     write_seconds: float = 0.0  # spent on encoding and writing the files
+    marks: Mapping[str, int] = field(default_factory=dict)  # what guards are to remember: txns of no partition
+    by_hand: bool = False  # a person moves the txns, which answers what the guards refuse of these partitions
 
 
 def set_positions(
-    txns: Mapping[TopicPartition, int], expected: Mapping[TopicPartition, int | None] | None = None
+    txns: Mapping[TopicPartition, int],
+    expected: Mapping[TopicPartition, int | None] | None = None,
+    *,
+    marks: Mapping[str, int] | None = None,
+    by_hand: bool = False,
 ) -> Staged:
     """Return a batch without rows that only moves txns."""
     before = dict.fromkeys(txns) if expected is None else expected
-    return Staged(uuid.uuid4().hex, (), before, dict(txns))
+    return Staged(uuid.uuid4().hex, (), before, dict(txns), marks=marks or {}, by_hand=by_hand)
 
 
 class Draft:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from ingestor.breaker import Breaker
 from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience
+from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.storage import with_defaults
@@ -66,7 +67,7 @@ class Writer:
         )
         self.committer = Committer(
             self.table,
-            AppIds(DEFAULT_TEMPLATE, APP_ID),
+            Guards("s3", url, AppIds(DEFAULT_TEMPLATE, APP_ID)),
             occ=Occ(max_retries=200, base_seconds=0.01, max_seconds=0.1),
             patience=patience,
             on_outcome=self.outcomes.append,
