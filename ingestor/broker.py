@@ -20,7 +20,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from ingestor import damage
+from ingestor import damage, groups
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
 from ingestor.logs import librdkafka_logger
 from ingestor.records import TopicPartition
@@ -209,6 +209,11 @@ class Broker:
                 if _is_timeout(error):
                     self._ids_again_at = time.monotonic() + _ID_PAUSE_SECONDS
         return found
+
+    def group(self, group_id: str, *, timeout: float | None = None) -> groups.Group:
+        """Return who is in a consumer group; nobody joins it by asking."""
+        with self._asking(f"asking Kafka for the members of group {group_id}"):
+            return groups.describe(self._admin, group_id, self._timeout if timeout is None else timeout)
 
     def first_readable(self, tp: TopicPartition, damaged: int, end: int) -> int:
         """Return the first offset behind a damaged batch, at most `end`, from which the partition can be read."""

@@ -100,16 +100,25 @@ def offsets(
         typer.Option("--set", metavar="TOPIC:PARTITION=OFFSET|earliest|latest", help="Set where ingestion goes on."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --set: don't ask.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --set: also while the consumer group has members.")
+    ] = False,
 ) -> None:
     """Show per partition what is committed, what Kafka has, and the lag; or set where ingestion goes on.
 
-    Example: ingestor offsets orders.yaml --set user.events.v1:0=latest
+    Example: ingestor offsets orders.yaml --set user.events.v1:0=earliest
     """
     from ingestor import offsets as module
+    from ingestor.set_offsets import Dialogue, set_offsets
 
     loaded = _load(config)
     if set_to:
-        module.set_offsets(loaded, set_to, confirm=lambda question: yes or command_line.confirm(question))
+        dialogue = Dialogue(
+            confirm=lambda question: yes or command_line.confirm(question),
+            warn=lambda line: typer.echo(line, err=True),
+            tell=typer.echo,
+        )
+        set_offsets(loaded, set_to, dialogue, force=force)
     else:
         rows = module.show(loaded)
         typer.echo(module.as_json(rows) if as_json else module.as_text(rows))
