@@ -87,7 +87,7 @@ def test_adopting_rows_passes_over_nothing(kafka: Cluster, deploy: Deploy) -> No
 
 
 def test_a_cluster_that_does_not_tell_who_is_in_the_group_needs_force(tmp_path: Path) -> None:
-    """librdkafka's mock cluster does not know the question. Nobody knows then whether an ingestor runs."""
+    """Librdkafka's mock cluster does not know the question. Nobody knows then whether an ingestor runs."""
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock"})
     broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
     producer.produce("t", b"v", partition=0)
