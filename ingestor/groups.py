@@ -23,6 +23,7 @@ _COORDINATOR_MOVES = (
     KafkaError.NOT_COORDINATOR,
 )
 _ASK_AGAIN_SECONDS = 0.3
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,17 @@ class Group:
     members: tuple[str, ...]  # the client id and host of each
     rebalancing: bool = False  # it waits for its members, and for dead ones until their sessions are out
 
+    @property
+    def shown(self) -> str:
+        """Return some of the members, for people."""
+        return ", ".join(self.members[:_SHOWN]) + (", …" if len(self.members) > _SHOWN else "")
 
-def describe(admin: AdminClient, group_id: str, seconds: float) -> Group:
-    """Return a group; wait that long for a coordinator. Kafka's exceptions come out as they are."""
+
+def describe(admin: AdminClient, group_id: str, seconds: float) -> Group | None:
+    """Return a group; None if the cluster can't tell, as librdkafka's mock cluster.
+
+    Waits that long for a coordinator. Kafka's exceptions come out as they are.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -43,6 +52,8 @@ def describe(admin: AdminClient, group_id: str, seconds: float) -> Group:
             code = error.args[0].code()
             if code == KafkaError.GROUP_ID_NOT_FOUND:
                 return Group(())
+            if code == KafkaError._UNSUPPORTED_FEATURE:
+                return None
             if code not in _COORDINATOR_MOVES or time.monotonic() > deadline:
                 raise
             time.sleep(_ASK_AGAIN_SECONDS)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ingestor.table import RawTable
 
 _REQUEST = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+):(?P<partition>\d+)=(?P<to>\d+|earliest|latest)")
-_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +99,24 @@ def _wish(broker: Broker, tp: TopicPartition, to: str) -> Wish:
     return Wish(int(to), marks)
 
 
-def _refuse_members(broker: Broker, group: str) -> None:
+def _refuse_members(broker: Broker, group_id: str) -> None:
     """Refuse while somebody is in the group, and where Kafka does not tell: then nobody knows whether one runs."""
     try:
-        members = broker.group(group).members
-    except (Unavailable, RefusedError) as error:
-        why = error.message if isinstance(error, RefusedError) else str(error)
+        group = broker.group(group_id)
+        why = "the cluster does not know the question"
+    except RefusedError as error:
+        group, why = None, error.message
+    except Unavailable as error:
+        group, why = None, str(error)
+    if group is None:
         raise RefusedError(
-            f"whether group {group} has members is not known, nothing was changed ({why})",
+            f"whether group {group_id} has members is not known, nothing was changed ({why})",
             hint="grant DESCRIBE on the group, or stop every ingestor of this group and give --force",
-        ) from error
-    if members:
-        count = f"{len(members)} member{'s' if len(members) > 1 else ''}"
-        shown = ", ".join(members[:_SHOWN]) + (", …" if len(members) > _SHOWN else "")
+        )
+    if group.members:
+        count = f"{len(group.members)} member{'s' if len(group.members) > 1 else ''}"
         raise ConfigError(
-            f"group {group} has {count} ({shown}), nothing was changed",
+            f"group {group_id} has {count} ({group.shown}), nothing was changed",
             hint=(
                 "stop its ingestors first (one that was killed counts until its session is out); "
                 "--force sets the offsets beside them, and they go on from there"
