@@ -103,10 +103,20 @@ class Committer:
 
         Refuse if somebody took rows away, and nobody has answered for it.
         """
+        found = self.known(tps)
+        self._guards.refuse_removed(self._table.txns)
+        return found
+
+    def known(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return the last landed offset of each partition, whatever the guards would say."""
         self._look()
         self._remember_removal()
-        self._guards.refuse_removed(self._table.txns)
         return self._app_ids.look_up(self._table.txns, tps)
+
+    def unanswered(self) -> tuple[int, list[TopicPartition]]:
+        """Return the newest log entry that took rows away, and our partitions that nobody has answered for."""
+        self.known([])
+        return self._guards.removed(self._table.txns)
 
     def txns(self) -> Mapping[str, int]:
         """Return every txn of the table as of the last look, also those of others."""
@@ -182,14 +192,12 @@ class Committer:
 
     def _compare(self, staged: Staged) -> None:
         """Refuse a batch that was built on txns which are no longer the table's, or that the guards refuse."""
-        self._look()
-        self._remember_removal()
-        actual = self._app_ids.look_up(self._table.txns, staged.expected)
+        actual = self.known(staged.expected)
         stale = moved(staged.expected, actual)
         if stale:
             shown = ", ".join(f"{tp} is at {now}, not {was}" for tp, (was, now) in sorted(stale.items())[:3])
             raise self._fenced(shown)
-        if not staged.by_hand:
+        if staged.answer is None:
             try:
                 self.check_guards(staged.expected)
             except Fenced as fenced:
@@ -203,10 +211,7 @@ class Committer:
         """Put our entry into the next slot, and find out from the log itself what became of it."""
         slot = self._table.version + 1
         txns = {self._app_ids.of(tp): last for tp, last in staged.last.items()}
-        marks = {
-            **self._guards.new_origins(self._table.txns, staged.last, info.get("topic_ids", {})),
-            **(self._guards.answers(self._table.txns, staged.last) if staged.by_hand else staged.marks),
-        }
+        marks = {**staged.marks, **self._marks(staged, info.get("topic_ids", {}))}
         marked = {**info, "commit_id": staged.commit_id}
 
         def try_once() -> Outcome:
@@ -225,6 +230,13 @@ class Committer:
             return Outcome.LANDED
 
         return self._patience.until_answered(try_once, doing="committing to the Delta log")
+
+    def _marks(self, staged: Staged, topic_ids: Mapping[str, str]) -> dict[str, int]:
+        """Return what the guards are to remember of a batch."""
+        txns, tps = self._table.txns, staged.last.keys()
+        if staged.answer is None:
+            return self._guards.new_origins(txns, tps, topic_ids)
+        return self._guards.answers(txns, tps, staged.answer, topic_ids)
 
     def _check_fresh(self, compared_at: float) -> None:
         """Treat an overlong commit as fenced: whether or not its entry still counts, the ledger knows."""

@@ -13,6 +13,7 @@ Everything here is pure. The committer asks before each commit, the placer befor
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
@@ -29,6 +30,13 @@ _REMOVED = f"{MEMORY}removed/"
 _ADOPTED = f"{MEMORY}adopted/"
 _ANSWERED = -1
 _SHOWN = 3  # of many partitions an error names so many
+
+
+class Answer(StrEnum):
+    """What a person says about partitions that were refused, or may be."""
+
+    SET = "the partition goes on from here, whoever wrote before, and whatever topic it was"
+    ACCEPT = "what was removed stays gone"
 
 
 class Origin(NamedTuple):
@@ -177,18 +185,19 @@ class Guards:
             found[f"{_ORIGIN}{self.app_ids.of(tp)}/{tp.topic}/{topic_id}/"] = generation
         return found
 
-    def answers(self, txns: Mapping[str, int], tps: Iterable[TopicPartition]) -> dict[str, int]:
-        """Return the txn actions by which a person answers for partitions, whatever they were refused for."""
+    def answers(
+        self, txns: Mapping[str, int], tps: Collection[TopicPartition], answer: Answer, topic_ids: Mapping[str, str]
+    ) -> dict[str, int]:
+        """Return the txn actions by which a person answers for partitions."""
+        removed = {_removed_key(self.app_ids.of(tp)) for tp in tps}
+        found = {key: _ANSWERED for key in removed if txns.get(key, _ANSWERED) != _ANSWERED}
+        if answer is Answer.ACCEPT:
+            return found
         self._learn(txns)
-        found = {}
         for tp in tps:
-            ours = self.app_ids.of(tp)
-            if txns.get(_removed_key(ours), _ANSWERED) != _ANSWERED:
-                found[_removed_key(ours)] = _ANSWERED
             for app_id in self._foreign.get(tp, ()):
-                if txns.get(_adopted_key(ours, app_id)) != txns[app_id]:
-                    found[_adopted_key(ours, app_id)] = txns[app_id]
-        return found
+                found[_adopted_key(self.app_ids.of(tp), app_id)] = txns[app_id]
+        return found | self.new_origins(txns, tps, topic_ids)
 
 
 def removed_hint(version: int) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ingestor.breaker import Breaker, BreakerState
 from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience, system_rng, waits_between
 from ingestor.errors import ConfigError, Fenced, OccExhaustedError, RefusedError
-from ingestor.guards import Guards
+from ingestor.guards import Answer, Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds
 from ingestor.records import TopicPartition
 from ingestor.stager import set_positions
@@ -87,10 +87,10 @@ class Bench:
     def commit(self, staged: Staged, **info: Any) -> Landed:
         return self.committer.commit(staged, info)
 
-    def answer(self, tp: TopicPartition, *, to: int) -> None:
+    def answer(self, tp: TopicPartition, *, to: int, answer: Answer = Answer.SET) -> None:
         """Let a person set a txn."""
         before = AppIds(DEFAULT_TEMPLATE, "app").look_up(FakeTable(self.log, self.storage).txns, [tp])
-        self.committer.commit(set_positions({tp: to}, before, by_hand=True), {"operation_kind": "set"})
+        self.committer.commit(set_positions({tp: to}, before, answer=answer), {"operation_kind": "set"})
 
     def others_commit(self, last: int) -> None:
         """Let another ingestor of the same app move the txn."""
@@ -461,6 +461,19 @@ def test_an_answer_holds_for_the_partitions_that_it_names(bench: Bench) -> None:
         bench.committer.read([A0])
     bench.answer(A1, to=0)
     bench.commit(bench.stage(1, built_on=0))
+
+
+def test_to_accept_a_removal_answers_for_nothing_else(bench: Bench) -> None:
+    """Neither does it take a partition over, nor call another topic the old one."""
+    bench.commit(bench.stage(0), topic_ids={"a": "id-1"})
+    bench.log.overwrite()
+    bench.log.write_foreign({"other/a/0": 7})
+    with pytest.raises(RefusedError):
+        bench.committer.read([A0])
+    bench.answer(A0, to=0, answer=Answer.ACCEPT)
+    assert bench.committer.recreated(A0, "id-2")
+    with pytest.raises(ConfigError, match="other/a/0"):
+        bench.commit(bench.stage(1, built_on=0))
 
 
 def test_an_empty_table_that_is_overwritten_has_lost_nothing(bench: Bench) -> None:
