@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ingestor.errors import ConfigError, RefusedError
 from ingestor.ledger import MEMORY, START_APPLIED, AppIds
@@ -182,7 +182,8 @@ class Guards:
             if known is not None and known.topic == tp.topic and (known.topic_id == topic_id or not topic_id):
                 continue
             generation = 0 if known is None else known.generation + 1
-            found[f"{_ORIGIN}{self.app_ids.of(tp)}/{tp.topic}/{topic_id}/"] = generation
+            # Kafka writes topic ids in base64, which has slashes.
+            found[f"{_ORIGIN}{self.app_ids.of(tp)}/{tp.topic}/{quote(topic_id, safe='')}/"] = generation
         return found
 
     def answers(
@@ -232,5 +233,5 @@ def _origins(txns: Mapping[str, int]) -> dict[str, Origin]:
         if key.startswith(_ORIGIN):
             app_id, topic, topic_id, _ = key.removeprefix(_ORIGIN).rsplit("/", 3)
             if app_id not in found or found[app_id].generation < generation:
-                found[app_id] = Origin(topic, topic_id, generation)
+                found[app_id] = Origin(topic, unquote(topic_id), generation)
     return found
