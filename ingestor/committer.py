@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ingestor.records import TopicPartition
+    from ingestor.removals import Removal
     from ingestor.stager import Staged
     from ingestor.table import Table
 
@@ -97,6 +98,7 @@ class Committer:
         self._patience = patience
         self._clock = clock
         self._on_outcome = on_outcome
+        self._seen_removal: Removal | None = None
 
     def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the last landed offset of each partition, as the newest version of the log has it.
@@ -104,7 +106,7 @@ class Committer:
         Refuse if somebody took rows away, and nobody has answered for it.
         """
         found = self.known(tps)
-        self._guards.refuse_removed(self._table.txns)
+        self._guards.refuse_removed(self._table.txns, self._seen_removal)
         return found
 
     def known(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -129,6 +131,7 @@ class Committer:
     def check_guards(self, tps: Collection[TopicPartition]) -> None:
         """Refuse partitions that the guards do not let pass, as of the last look."""
         txns = self._table.txns
+        self._guards.refuse_removed(txns, self._seen_removal)
         self._guards.check(txns, tps, self._other_topics)
         fresh = [tp for tp in tps if self._app_ids.of(tp) not in txns]
         held = self._held(fresh) if fresh else set()
@@ -152,6 +155,7 @@ class Committer:
     def _remember_removal(self) -> None:
         """Write into the log that rows were taken away: the refusal then stands for every process, for ever."""
         while (removal := self._table.removal) is not None:
+            self._seen_removal = removal
             marks = removal_marks(self._table.txns, removal.version)
             if not marks:
                 return  # nothing had been landed, so nothing is missing

@@ -174,7 +174,7 @@ def leave_half_an_entry(table: Path) -> None:
 STOPS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a property": (change_property, "has protocol 1/4"),
     "a column": (add_column, "extra"),
-    "restore": (restore, "was restored to an older version"),
+    "restore": (restore, "the table was restored to an older version"),
     "another table": (replace, "was replaced or its log cut off"),
     # It depends on whether it goes before or after a file of ours was written.
     "no table": (move_away, "was replaced or its log cut off|a file or folder of the table is gone"),
