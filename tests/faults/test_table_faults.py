@@ -240,7 +240,9 @@ def judge_what_is_left(deployment: Deployment, topic: str, work: Callable[[Path]
         deployment.judge_committed([topic])
         return
     if work is restore:
-        assert '"RESTORE"' in entries[-1].read_text()  # nothing was committed on top of it
+        assert '"RESTORE"' in entries[-2].read_text()
+        assert '"add"' not in entries[-1].read_text()  # the refusal, and nothing else was committed on top of it
+        deployment.once(code=4)
         return
     if work is spoil_checkpoint:
         folder = deployment.table() / "_delta_log"
