@@ -83,7 +83,7 @@ class Placer:
         }
         for tp, offset in (damaged or {}).items():
             placements[tp] = self._behind(tp, placements[tp], offset, marks[tp].high)
-        self._refuse_loss(placements)
+        self.refuse_loss(placements)
         return Placed(txns, placements, ids)
 
     def _behind(self, tp: TopicPartition, placement: Placement, damaged: int, end: int) -> Placement:
@@ -97,7 +97,8 @@ class Placer:
         before = self.committer.origin(tp)
         return now is not None and before is not None and now != before
 
-    def _refuse_loss(self, placements: Mapping[TopicPartition, Placement]) -> None:
+    def refuse_loss(self, placements: Mapping[TopicPartition, Placement]) -> None:
+        """Refuse to pass over what Kafka no longer has, unless the route says so."""
         gaps = [placement.gap for placement in placements.values() if placement.gap is not None]
         if gaps and not self.skip_lost:
             shown = "; ".join(str(gap) for gap in gaps[:_SHOWN]) + ("; …" if len(gaps) > _SHOWN else "")
