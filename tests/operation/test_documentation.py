@@ -22,7 +22,7 @@ from ingestor.errors import ConfigError, DataLossError, IngestorError, OccExhaus
 from ingestor.metrics import Metrics
 from ingestor.records import RawSchema
 from tests.support import config_table, topics
-from tests.support.command import Command, ingestor
+from tests.support.command import Command, ingestor, refused
 
 if TYPE_CHECKING:
     from tests.support.kafka import Cluster
@@ -171,9 +171,7 @@ def test_a_kdi_table_under_another_name_is_refused(world: World) -> None:
     leave_kdi_table(world.folder / "lake" / "kdi")
     config = (world.folder / "kdi.yaml").read_text().replace('txn_app_id: "{app_id}-{partition}"', "")
     (world.folder / "wrong.yaml").write_text(config)
-    refused = ingestor("run", world.folder / "wrong.yaml", "--once", environ=world.environ)
-    assert refused.code == 2
-    assert "orders-0" in refused.last_line
+    refused("run", world.folder / "wrong.yaml", "--once", code=2, words=["orders-0"], environ=world.environ)
 
 
 def leave_kdi_table(path: Path) -> Path:

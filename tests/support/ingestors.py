@@ -245,6 +245,14 @@ class Deployment:
         assert found == code, f"it exited with {found}, not {code}; {ingestor.log_tail()}"
         return ingestor
 
+    def refused(self, code: int, *words: str, starts: int = 3) -> Ingestor:
+        """Start it again and again, as a supervisor does: each time it refuses for the same reason. Return the last."""
+        for start in range(1, starts + 1):
+            ingestor = self.once(code=code)
+            missing = [word for word in words if word not in ingestor.last_line]
+            assert not missing, f"start {start} does not name {missing}: {ingestor.last_line}"
+        return ingestor
+
     def command(self, name: str, *arguments: str, code: int = 0) -> str:
         """Run another command on the configuration to its end; return what it prints."""
         done = subprocess.run(
