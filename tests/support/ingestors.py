@@ -13,6 +13,7 @@ names a condition and a deadline, and shows the logs when it passes or when a pr
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -63,9 +64,10 @@ def eventually(
 class Ingestor:
     """One process, which may be started again after it has ended. Start it from the main thread."""
 
-    def __init__(self, arguments: Sequence[str | Path], log: Path) -> None:
+    def __init__(self, arguments: Sequence[str | Path], log: Path, environ: Mapping[str, str] | None = None) -> None:
         self._arguments = [*map(str, arguments)]
         self._log = log
+        self.environ = dict(environ or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._may_end = False
 
@@ -79,6 +81,7 @@ class Ingestor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self.environ},
             )
         return self
 
