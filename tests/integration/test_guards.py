@@ -93,6 +93,21 @@ def test_records_that_expired_before_they_were_read_stop_the_ingestor_or_are_ski
     tells_of_the_gap(deployment, skipping, Gap(topic, 50, 59, "retention"))
 
 
+def test_after_a_loss_earliest_lands_all_that_is_left(kafka: Cluster, deploy: Deploy) -> None:
+    """It passes over nothing that Kafka still has."""
+    topic, deployment = ingested(kafka, deploy)
+    before = read_topics(kafka.bootstrap, [topic])
+    topics.produce(kafka.bootstrap, topic, values(20))
+    topics.expire(kafka.bootstrap, topic, 0, FIRST + 10)
+    deployment.refused(3, f"{topic}:0 offsets 50 to 59 (retention)", starts=1)
+
+    told = deployment.command("offsets", "--set", f"{topic}:0=earliest", "--yes")
+
+    assert told.startswith(f"{topic}:0: 50 → 60, in version 2 of table")
+    deployment.once()
+    deployment.judge(before | read_topics(kafka.bootstrap, [topic]))
+
+
 @pytest.mark.faults
 def test_records_that_expire_in_front_of_a_running_ingestor_are_skipped_on_demand(
     kafka: Cluster, deploy: Deploy

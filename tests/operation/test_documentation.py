@@ -44,8 +44,12 @@ ELSEWHERE = {
     ),
     "kubectl apply -k docker/kubernetes": ("tests/operation/test_deployment_files.py", "test_kustomize_builds_it"),
 }
-# Those that need a quarantine table or a JVM have tests of their own, which name them.
+# Those that need a loss, a quarantine table or a JVM have tests of their own, which name them.
 PROVEN = {
+    "ingestor offsets orders.yaml --set user.events.v1:0=earliest --yes": (
+        "tests/integration/test_guards.py",
+        "test_after_a_loss_earliest_lands_all_that_is_left",
+    ),
     "ingestor dlq publish": ("tests/integration/test_dead_letters.py", "publish"),
     "ingestor dlq list": ("tests/integration/test_replay.py", "list"),
     "ingestor dlq replay": ("tests/integration/test_replay.py", "replay"),
