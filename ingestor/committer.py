@@ -90,7 +90,9 @@ class Committer:
         patience: Patience,
         clock: Callable[[], float] = time.monotonic,
         on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
+        remember: bool = True,
     ) -> None:
+        """Take an open table. Without `remember` nothing is written into the log but what is committed."""
         self._table = table
         self._guards = guards
         self._app_ids = guards.app_ids
@@ -98,6 +100,7 @@ class Committer:
         self._patience = patience
         self._clock = clock
         self._on_outcome = on_outcome
+        self._remember = remember
         self._seen_removal: Removal | None = None
 
     def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -164,6 +167,8 @@ class Committer:
                 "rows may be gone that count as landed",
                 hint=removed_hint(removal.version),
             )
+            if not self._remember:
+                raise refusal
             info = {"app_id": self._app_ids.app_id, "route": self._guards.route, "operation_kind": "refused"}
             try:
                 self._put(set_positions({}, marks=marks), info)

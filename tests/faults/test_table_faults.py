@@ -197,6 +197,9 @@ def test_ingestion_stops_at_what_only_a_person_can_judge(
         assert ingestor.wait() == 4, ingestor.log_tail()
     assert re.search(why, ingestor.last_line)
     assert " — " in ingestor.last_line
+    if work not in (restore, replace, move_away):  # what has gone can't be seen by who starts afterwards
+        for _ in range(2):
+            assert re.search(why, deployment.refused(4, " — ", starts=1).last_line)
     judge_what_is_left(deployment, topic, work)
 
 

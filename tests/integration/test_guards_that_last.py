@@ -201,13 +201,25 @@ def test_a_table_whose_folder_is_copied_and_swapped_under_a_draft_loses_nothing(
 
 
 def refused(deployment: Deployment, *said: str, code: int) -> None:
-    """See the ingestor refuse to start, and refuse again when its supervisor starts it; no row is added."""
+    """See the ingestor refuse to start, and refuse again when its supervisor starts it; no row is added.
+
+    `check` refuses alike, before the first start and after the last one, and writes nothing.
+    """
     before = rows_of(deployment)
+    entries = entries_of(deployment)
+    deployment.command("check", code=code)
+    assert entries_of(deployment) == entries
     for _ in range(RESTARTS):
         last_line = deployment.once(code=code).last_line
         for text in said:
             assert text in last_line, last_line
+    deployment.command("check", code=code)
     assert rows_of(deployment) == before
+
+
+def entries_of(deployment: Deployment) -> list[Path]:
+    """Return the log entries of every table."""
+    return sorted(path for route in deployment.document["routes"] for path in deployment.table(route).rglob("*.json"))
 
 
 def rows_of(deployment: Deployment) -> list[int]:
