@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ingestor.audit.content import Content, RecordReader, Rows
+from ingestor.audit.content import Content, Message, RecordReader, Rows
 from ingestor.audit.files import partitions_of
-from ingestor.audit.log import Chain
+from ingestor.audit.facts import Chain
 from ingestor.audit.report import LISTED, Finding, Findings, offsets_text
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ingestor.audit.files import Offsets
-    from ingestor.audit.log import LogFacts
+    from ingestor.audit.facts import LogFacts
+    from ingestor.audit.marks import Ranges
     from ingestor.audit.rows import RowAudit
     from ingestor.records import RawSchema, TopicPartition
 
@@ -37,6 +38,7 @@ _EXAMINED = 64  # windows of one partition that are compared record by record
 _LANE_MASK = (1 << 64) - 1
 _SENTENCES = {
     "missing": "committed in Kafka, not in the table",
+    "passed_over": "committed in Kafka, not in the table: `offsets --set` passed over it",
     "aborted": "in the table, though not committed in Kafka",
     "unknown": "in the table, not in Kafka",
 }
@@ -52,8 +54,11 @@ class KafkaAudit:
         schema: RawSchema,
         facts: LogFacts,
         findings: Findings,
+        *,
+        absent: Mapping[TopicPartition, Ranges],
     ) -> None:
         self._kafka = kafka
+        self._absent = absent
         self._rows = rows
         self._content = Content(schema.extras)
         self._facts = facts
@@ -69,15 +74,15 @@ class KafkaAudit:
         progress: Callable[[str], None],
     ) -> int:
         """Compare every partition up to its txn; return how many records Kafka had for it."""
-        others = self._other_topics()
+        others = self._recreated()
         for tp, txn in sorted(txns.items()):
-            if tp.topic not in others:
+            if tp not in others:
                 self._plan(tp, txn, from_start=from_start)
         self._add_table(progress)
         compared = 0
         for ranges in self._rounds():
-            for tp, columns in self._kafka.read_all(ranges):
-                rows = self._content.of_kafka(columns).within(*ranges[tp])
+            for tp, messages in self._kafka.read_all(ranges):
+                rows = self._wanted(tp, messages, ranges[tp])
                 self._add(tp, rows, sign=-1)
                 compared += len(rows.offsets)
                 progress(f"compared {compared:,} records of Kafka")
@@ -89,15 +94,27 @@ class KafkaAudit:
         for nth in range(max(map(len, self._ranges.values()), default=0)):
             yield {tp: ranges[nth] for tp, ranges in self._ranges.items() if nth < len(ranges)}
 
-    def _other_topics(self) -> set[str]:
-        """Report topics that are other ones than those the table was fed from: not comparable."""
-        others = set()
-        for topic, was in self._facts.topic_ids.items():
-            now = self._kafka.topic_id(topic)
-            if now is not None and now != was:
-                sentence = f"topic {topic} was recreated: its id is {now}, the table's is {was}"
-                self._findings.add(Finding("recreated", sentence))
-                others.add(topic)
+    def _wanted(self, tp: TopicPartition, messages: Sequence[Message], within: Range) -> Rows:
+        """Return Kafka's records of a range, without those that are known to be gone from the table."""
+        rows = self._content.of_kafka(messages).within(*within)
+        absent = self._absent.get(tp)
+        return rows if absent is None else rows.where(~absent.hold(rows.offsets))
+
+    def _recreated(self) -> set[TopicPartition]:
+        """Return the partitions whose rows came from another topic of the same name: they are not comparable.
+
+        Where a sibling's rows come from the topic of today, its commits declare what was lost (`on_data_loss: skip`).
+        """
+        now = {topic: self._kafka.topic_id(topic) for topic in {tp.topic for tp in self._facts.topic_ids}}
+        others = {tp for tp, was in self._facts.topic_ids.items() if now[tp.topic] not in (None, was)}
+        declared = {tp.topic for tp in self._facts.topic_ids.keys() - others}
+        for tp in sorted(others):
+            if tp.topic in declared:
+                self._findings.note(f"{tp} came from an earlier topic of this name: not compared")
+        for topic in sorted({tp.topic for tp in others} - declared):
+            was = ", ".join(sorted({self._facts.topic_ids[tp] for tp in others if tp.topic == topic}))
+            sentence = f"topic {topic} was recreated: its id is {now[topic]}, the table's is {was}"
+            self._findings.add(Finding("recreated", sentence))
         return others
 
     def _plan(self, tp: TopicPartition, txn: int, *, from_start: bool) -> None:
@@ -111,7 +128,7 @@ class KafkaAudit:
         if begins is None:
             whole = spans is None or (from_start and chain.begins_here)
             begins = 0 if whole else min(spans.firsts) if spans is not None else 0
-        ranges = list(without((max(marks[0], begins), txn), chain.skipped))
+        ranges = list(without((max(marks[0], begins), txn), chain.gaps))
         if ranges:
             self._ranges[tp] = ranges
 
@@ -141,8 +158,8 @@ class KafkaAudit:
 
     def _kafka_rows(self, tp: TopicPartition, ranges: Iterable[Range]) -> Iterator[Rows]:
         for first, last in ranges:
-            for columns in self._kafka.read(tp, first, last):
-                rows = self._content.of_kafka(columns).within(first, last)
+            for messages in self._kafka.read(tp, first, last):
+                rows = self._wanted(tp, messages, (first, last))
                 if len(rows.offsets):
                     yield rows
 
@@ -197,7 +214,8 @@ class KafkaAudit:
         runs.begin(window)
         for offset in sorted(ours.keys() | theirs.keys()):
             if offset not in ours:
-                runs.feed(offset, "missing")
+                passed = any(first <= offset <= last for first, last in self._facts.chains.get(tp, Chain()).passed)
+                runs.feed(offset, "passed_over" if passed else "missing")
             elif offset not in theirs:
                 runs.feed(offset, "aborted" if offset in uncommitted else "unknown")
             else:
@@ -210,13 +228,13 @@ class KafkaAudit:
         cut = ((max(first, start, low), min(last, end)) for first, last in self._ranges[tp])
         return [(first, last) for first, last in cut if first <= last]
 
-    def _uncommitted(self, tp: TopicPartition, offsets: Sequence[int]) -> set[int]:
+    def _uncommitted(self, tp: TopicPartition, offsets: Sequence[int]) -> set[int | None]:
         """Return those of a range that Kafka has, committed or not."""
         if not offsets:
             return set()
-        found: set[int] = set()
-        for columns in self._kafka.read(tp, offsets[0], offsets[-1], aborted=True):
-            found.update(columns.offsets.tolist())
+        found: set[int | None] = set()
+        for messages in self._kafka.read(tp, offsets[0], offsets[-1], aborted=True):
+            found.update(message.offset() for message in messages)
         return found
 
 

@@ -13,15 +13,15 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.audit import Report, audit_table, rows
+from ingestor.audit import Names, Report, audit_table, marks, rows
 from ingestor.audit.files import LiveFile
 from ingestor.audit.kafka import without
-from ingestor.audit.log import LogFacts
+from ingestor.audit.facts import LogFacts
 from ingestor.audit.report import Findings
 from ingestor.errors import ConfigError
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds
-from ingestor.records import Columns, RawSchema, TopicPartition
-from tests.support.rawtables import TP, FakeKafka, Record, TableMaker, records
+from ingestor.records import RawSchema, TopicPartition
+from tests.support.rawtables import TP, FakeKafka, Message, Record, TableMaker, records
 
 if TYPE_CHECKING:
     from ingestor.storage import Storage
@@ -38,7 +38,13 @@ def maker(tmp_path: Path) -> TableMaker:
 
 def audit(maker: TableMaker, kafka: FakeKafka | None = None, **options: Any) -> Report:
     """Audit the maker's table."""
-    return audit_table(maker.uri, {}, maker.app_ids, maker.schema, kafka=kafka, progress=lambda _: None, **options)
+    return audit_table(maker.uri, {}, names(maker), maker.schema, kafka=kafka, progress=lambda _: None, **options)
+
+
+def names(maker: TableMaker) -> Names:
+    """Return the names of the maker's partitions, as the audit reads them."""
+    ids = maker.app_ids
+    return Names(ids.template, ids.app_id, ids.topics)
 
 
 def kinds(report: Report) -> set[str]:
@@ -136,6 +142,7 @@ def test_declared_gaps_are_notes_and_not_compared(maker: TableMaker) -> None:
     report = audit(maker, FakeKafka(records(*range(7))))
     assert report.ok
     assert report.notes == ("declared lost: orders:0 offsets 2 to 4 (truncated)",)
+    assert "every offset once" not in list(report.lines())[-1]
 
 
 def test_a_bootstrap_says_where_the_table_begins(maker: TableMaker) -> None:
@@ -148,17 +155,52 @@ def test_a_bootstrap_says_where_the_table_begins(maker: TableMaker) -> None:
 
 
 def test_offsets_set_by_a_person_are_notes(maker: TableMaker) -> None:
-    """Setting back and forth is an operator's act: what it skips is not missing."""
+    """Setting back and forth is an operator's act: where Kafka is not asked, nobody knows what it left out."""
+    maker.flush(records(0, 1, 2))
+    maker.commit([], {TP: 0}, kind="set")
+    maker.commit([], {TP: 5}, kind="set")
+    maker.flush(records(6))
+    report = audit(maker)
+    assert report.ok, list(report.lines())
+    assert report.notes == (
+        "version 2: `offsets --set` moved the txn of orders:0 from 2 to 0",
+        "version 3: `offsets --set` moved the txn of orders:0 from 0 to 5: it passed over offsets 1 to 5",
+    )
+    assert "every offset once" not in list(report.lines())[-1]
+
+
+def test_what_a_person_set_over_is_a_finding_while_kafka_has_it(maker: TableMaker) -> None:
+    """Only what the table lacks: rows that stand in a range which was passed over are compared as any."""
     maker.flush(records(0, 1, 2))
     maker.commit([], {TP: 0}, kind="set")
     maker.commit([], {TP: 5}, kind="set")
     maker.flush(records(6))
     report = audit(maker, FakeKafka(records(*range(7))))
+    assert [(f.kind, f.offsets) for f in report.findings] == [("passed_over", (3, 5))]
+    assert "`offsets --set` passed over it" in report.findings[0].sentence
+
+    expired = FakeKafka(records(6), low={TP: 6})
+    assert audit(maker, expired).ok, "what Kafka has not got any more can't be landed"
+    assert audit(maker, FakeKafka(records(0, 1, 2, 6))).ok, "aborted records are no loss"
+
+
+def test_what_was_set_over_and_read_after_all_is_there(maker: TableMaker) -> None:
+    """Setting back undoes a jump."""
+    maker.flush(records(0))
+    maker.commit([], {TP: 3}, kind="set")
+    maker.commit([], {TP: 0}, kind="set")
+    maker.flush(records(1, 2, 3, 4))
+    report = audit(maker, FakeKafka(records(*range(5))), from_start=True)
     assert report.ok, list(report.lines())
-    assert report.notes == (
-        "version 2: a person set the txn of orders:0 from 2 to 0",
-        "version 3: a person set the txn of orders:0 from 0 to 5",
-    )
+
+
+def test_offsets_set_before_anything_was_committed_say_where_a_table_begins(maker: TableMaker) -> None:
+    """As `start: latest` does: what lies before was never asked for."""
+    maker.commit([], {TP: 1}, kind="set")
+    maker.flush(records(2))
+    report = audit(maker, FakeKafka(records(0, 1, 2)), from_start=True)
+    assert report.ok, list(report.lines())
+    assert report.notes == ("version 1: `offsets --set` let orders:0 begin at offset 2",)
 
 
 def test_rows_beyond_a_txn_that_a_person_set_back_are_a_note(maker: TableMaker) -> None:
@@ -470,7 +512,7 @@ def test_rows_beyond_kafkas_end_are_found(maker: TableMaker) -> None:
 class FallingBack(FakeKafka):
     """A Kafka whose client starts at the beginning when it is asked for more than there is."""
 
-    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Columns]:
+    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[list[Message]]:
         """Yield the records of a range, or from the beginning on."""
         end = (self.watermarks(tp) or (0, 0))[1]
         return super().read(tp, 0 if first > end else first, last, aborted=aborted)
@@ -487,7 +529,7 @@ def test_a_topic_that_is_gone_is_a_note(maker: TableMaker) -> None:
 def test_another_schema_is_found(maker: TableMaker) -> None:
     """A table that has not the route's columns is no table of the route."""
     maker.flush(records(0))
-    report = audit_table(maker.uri, {}, maker.app_ids, RawSchema(extras=("key",)), kafka=None, progress=lambda _: None)
+    report = audit_table(maker.uri, {}, names(maker), RawSchema(extras=("key",)), kafka=None, progress=lambda _: None)
     assert kinds(report) == {"schema"}
 
 
@@ -507,7 +549,7 @@ def test_no_table_at_all_is_a_configuration_error(tmp_path: Path) -> None:
         audit_table(
             str(tmp_path / "none"),
             {},
-            AppIds(DEFAULT_TEMPLATE, "shop"),
+            Names(DEFAULT_TEMPLATE, "shop"),
             RawSchema(),
             kafka=None,
             progress=lambda _: None,
@@ -542,7 +584,7 @@ class ListedFiles:
         """Return the offsets that an audit reports as duplicates."""
         files = [LiveFile(path, data.size, None) for path, data in self._files.items()]
         findings = Findings()
-        audited = rows.RowAudit(cast("Storage", self), files, LogFacts(0), findings)
+        audited = rows.RowAudit(cast("Storage", self), files, LogFacts(), findings)
         audited.scan(lambda _: None)
         audited.find_duplicates(lambda _: None)
         ranges = [found.offsets for found in findings.listed if found.offsets is not None]
@@ -554,8 +596,8 @@ def test_duplicates_are_found_wherever_windows_and_passes_end(lists: list[list[i
     """Whatever files hold in whatever order, the repeated offsets are reported, once each."""
     counted = Counter(offset for offsets in lists for offset in offsets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "_WINDOW", 4)
-        patch.setattr(rows, "_MARKED", 9)
+        patch.setattr(marks, "WINDOW", 4)
+        patch.setattr(marks, "MARKED", 9)
         found = ListedFiles(lists).duplicates()
     assert found == sorted(offset for offset, count in counted.items() if count > 1)
 
