@@ -1,10 +1,12 @@
 """Proves one raw table from the outside: every offset once, where the log says, as Kafka has it.
 
-It trusts no word of the ingestor and shares nothing with the way in that decides about offsets: it has its own reader of
-the Delta log, its own reading of the names of txns, its own way to Kafka's records. What both use are words
-(`records.TopicPartition`, `errors`), the opening of a store and of a Kafka client, and the texts of their failures;
-tests/unit/test_audit_independence.py holds it to that. It audits the version that is the newest when it starts; what is
-committed meanwhile is left to the next audit. In order:
+It trusts no word of the ingestor and shares nothing with the way in that decides about offsets: it reads
+the Delta log, the names of txns and Kafka's records by itself. Both use the same words (`records`,
+`errors`), open stores and Kafka clients alike (`storage`, `broker`, `by_hand`), and read the texts of
+their failures alike (`failures`). tests/unit/test_audit_independence.py holds it to that.
+
+It audits the version that is the newest when it starts; what is committed meanwhile is left to the next
+audit. In order:
 
 - `delta` reads the log, `names` tells which partition a txn is about, `schema` looks at the columns;
 - `log` walks the entries: txns only rise, no file is added twice; `facts` is what it finds out;

@@ -109,9 +109,7 @@ class KafkaReader:
                 consumer.incremental_unassign(done)
 
 
-def _sorted_out(
-    messages: list[Message], waiting: dict[TopicPartition, Range]
-) -> dict[TopicPartition, list[Message]]:
+def _sorted_out(messages: list[Message], waiting: dict[TopicPartition, Range]) -> dict[TopicPartition, list[Message]]:
     """Return the records of each partition that lie in its range; whoever is through no longer waits."""
     records: dict[TopicPartition, list[Message]] = {}
     for message in messages:
@@ -119,7 +117,7 @@ def _sorted_out(
         if tp not in waiting:
             continue
         (first, last), error, offset = waiting[tp], message.error(), message.offset()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
             raise kafka_failure(error, doing=f"reading {tp}")
         if error is None and offset is not None and first <= offset <= last:
             records.setdefault(tp, []).append(message)  # beyond Kafka's end the client falls back to its beginning

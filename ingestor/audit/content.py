@@ -38,13 +38,13 @@ class Message(Protocol):
     def timestamp(self) -> tuple[int, int]:
         """Return the timestamp's type and its milliseconds, -1 for none."""
 
-    def value(self) -> bytes | None:
+    def value(self) -> Any:  # noqa: ANN401 - bytes, or None; the client's own types say more
         """Return the payload."""
 
-    def key(self) -> bytes | None:
+    def key(self) -> Any:  # noqa: ANN401 - same
         """Return the key."""
 
-    def headers(self) -> Sequence[tuple[str, bytes | str | None]] | None:
+    def headers(self) -> Any:  # noqa: ANN401 - pairs of text and bytes, or None
         """Return the headers."""
 
 

@@ -10,7 +10,7 @@ import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _FOLDER = "_delta_log"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(?:\.[0-9]{10}\.([0-9]{10}))?\.parquet")
+T = TypeVar("T")
 _NAMED = ("txn", "metaData", "protocol")
 
 
@@ -107,7 +108,9 @@ class DeltaLog:
             if isinstance(found, Checkpoint):
                 return found
         msg = f"the log's entries before version {self.first} are gone, and no checkpoint stands for them"
-        raise RefusedError(msg, hint=f"restore {_FOLDER} from a backup; without it nobody can tell what the table holds")
+        raise RefusedError(
+            msg, hint=f"restore {_FOLDER} from a backup; without it nobody can tell what the table holds"
+        )
 
     def newest_checkpoint(self, base: Checkpoint | None) -> Checkpoint | str | None:
         """Return the checkpoint that readers begin with, or what is wrong with it; None if `base` is the newest."""
@@ -152,12 +155,14 @@ def _parsed(version: int, path: str, text: bytes) -> Entry:
         for action in actions:
             for kind, body in action.items():
                 _apply(entry, kind, body)
-        if not actions:
-            raise ValueError("it is empty")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"log entry {path} is damaged ({error})"
+        actions, wrong = [], str(error)
+    else:
+        wrong = "it is empty"
+    if not actions:
+        msg = f"log entry {path} is damaged ({wrong})"
         hint = "`ingestor run` says what to do if it is the newest entry; restore any other from a backup"
-        raise RefusedError(msg, hint=hint) from error
+        raise RefusedError(msg, hint=hint)
     return entry
 
 
@@ -165,10 +170,10 @@ def _apply(entry: Entry, kind: str, body: Any) -> None:  # noqa: ANN401 - whatev
     if kind == "add":
         entry.adds.append(_file(body))
     elif kind == "remove":
-        entry.removes.append(unquote(body["path"]))
+        entry.removes.append(unquote(_a(str, body["path"])))
         entry.takes_rows |= body.get("dataChange") is not False
     elif kind == "txn":
-        entry.txns[body["appId"]] = int(body["version"])
+        entry.txns[_a(str, body["appId"])] = _a(int, body["version"])
     elif kind == "commitInfo":
         entry.info = dict(body)
     elif kind == "metaData":
@@ -180,7 +185,14 @@ def _apply(entry: Entry, kind: str, body: Any) -> None:  # noqa: ANN401 - whatev
 def _file(body: Mapping[str, Any]) -> LiveFile:
     rows = json.loads(body.get("stats") or "{}").get("numRecords")
     new = body.get("dataChange") is not False
-    return LiveFile(unquote(body["path"]), int(body["size"]), rows if type(rows) is int else None, new)
+    return LiveFile(unquote(_a(str, body["path"])), _a(int, body["size"]), rows if type(rows) is int else None, new)
+
+
+def _a(kind: type[T], value: object) -> T:
+    """Return a value of the log if it is what it should be: True is no number, and neither is 1.5."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
 
 
 def _take_in(checkpoint: Checkpoint, source: pa.NativeFile) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ingestor.audit.files import LiveFile
+    from ingestor.audit.marks import Extent
     from ingestor.audit.report import Findings
     from ingestor.records import TopicPartition
 
@@ -73,7 +74,7 @@ class Removal:
     chosen: bool  # a person named the rows: by DELETE, UPDATE or MERGE
     removed: tuple[str, ...]
     added: tuple[str, ...]
-    declared: tuple[tuple[TopicPartition, int, int], ...]  # `commitInfo.removed`: ranges of offsets
+    declared: tuple[Extent, ...]  # `commitInfo.removed`: ranges of offsets
 
 
 @dataclass(slots=True)

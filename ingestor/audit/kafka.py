@@ -16,17 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 from ingestor.audit.content import Content, Message, RecordReader, Rows
-from ingestor.audit.files import partitions_of
 from ingestor.audit.facts import Chain
+from ingestor.audit.files import partitions_of
 from ingestor.audit.report import LISTED, Finding, Findings, offsets_text
+from ingestor.audit.runs import Runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
-    from ingestor.audit.files import Offsets
     from ingestor.audit.facts import LogFacts
+    from ingestor.audit.files import Offsets
     from ingestor.audit.marks import Ranges
     from ingestor.audit.rows import RowAudit
     from ingestor.records import RawSchema, TopicPartition
@@ -36,12 +37,6 @@ if TYPE_CHECKING:
 _WINDOW = 1 << 16
 _EXAMINED = 64  # windows of one partition that are compared record by record
 _LANE_MASK = (1 << 64) - 1
-_SENTENCES = {
-    "missing": "committed in Kafka, not in the table",
-    "passed_over": "committed in Kafka, not in the table: `offsets --set` passed over it",
-    "aborted": "in the table, though not committed in Kafka",
-    "unknown": "in the table, not in Kafka",
-}
 
 
 class KafkaAudit:
@@ -181,7 +176,7 @@ class KafkaAudit:
                 differing.setdefault(tp, []).append(window)
         for tp, windows in differing.items():
             compacted = self._kafka.compacted(tp.topic)
-            runs = _Runs(tp, self._findings, compacted=compacted)
+            runs = Runs(tp, self._findings, compacted=compacted)
             limit = len(windows) if compacted else _EXAMINED
             looked_at = 0
             while looked_at < min(limit, len(windows)) and self._findings.total < LISTED:
@@ -199,7 +194,7 @@ class KafkaAudit:
         sentence = f"{where} differ from Kafka in {len(windows):,} windows not looked at closely"
         self._findings.add(Finding("differs", sentence, tp=tp, offsets=offsets))
 
-    def _compare(self, tp: TopicPartition, window: int, runs: _Runs) -> None:
+    def _compare(self, tp: TopicPartition, window: int, runs: Runs) -> None:
         ranges = self._still_comparable(tp, window)
         theirs: dict[int, bytes] = {}
         for rows in self._kafka_rows(tp, ranges):
@@ -236,53 +231,6 @@ class KafkaAudit:
         for messages in self._kafka.read(tp, offsets[0], offsets[-1], aborted=True):
             found.update(message.offset() for message in messages)
         return found
-
-
-class _Runs:
-    """Gathers neighbouring records with the same verdict to one finding."""
-
-    def __init__(self, tp: TopicPartition, findings: Findings, *, compacted: bool) -> None:
-        self._tp = tp
-        self._findings = findings
-        self._compacted = compacted
-        self._vanished = 0
-        self._window: int | None = None
-        self._verdict = ""
-        self._first = self._last = self._count = 0
-
-    def begin(self, window: int) -> None:
-        """Start a window; a run goes on only from the window before."""
-        if self._window != window - 1:
-            self._flush()
-        self._window = window
-
-    def feed(self, offset: int, verdict: str) -> None:
-        """Take in the verdict on the next record; "" if there is nothing to say."""
-        if verdict == "unknown" and self._compacted:
-            self._vanished += 1
-            return
-        if verdict != self._verdict:
-            self._flush()
-            self._verdict, self._first = verdict, offset
-        self._last = offset
-        self._count += 1
-
-    def close(self) -> None:
-        """Report what is still open."""
-        self._flush()
-        if self._vanished:
-            count = f"{self._vanished:,}"
-            self._findings.note(f"{self._tp}: Kafka compacted {count} records that the table has")
-
-    def _flush(self) -> None:
-        if self._verdict:
-            kind = self._verdict if self._verdict in _SENTENCES else "changed"
-            said = _SENTENCES.get(self._verdict, f"not equal to Kafka's in {self._verdict}")
-            records = "1 record" if self._count == 1 else f"{self._count:,} records"
-            offsets = (self._first, self._last)
-            sentence = f"{self._tp} {offsets_text(*offsets)}, {records}: {said}"
-            self._findings.add(Finding(kind, sentence, tp=self._tp, offsets=offsets))
-        self._verdict, self._count = "", 0
 
 
 def without(whole: Range, holes: Iterable[Range]) -> Iterator[Range]:

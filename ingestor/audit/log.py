@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from ingestor.audit.delta import Checkpoint
 from ingestor.audit.facts import Chain, LogFacts, Removal, first_after
+from ingestor.audit.names import ORIGIN
 from ingestor.audit.report import Finding, Findings, offsets_text
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ingestor.audit.delta import DeltaLog, Entry
+    from ingestor.audit.marks import Extent
     from ingestor.audit.names import Names
 
 FLUSH, BOOTSTRAP, SET = "flush", "bootstrap", "set"
@@ -96,11 +98,9 @@ class _Walk:
 
     def _txns(self, entry: Entry) -> None:
         info, facts = entry.info, self._facts
-        before = self._names.partitions({name: facts.txns[name] for name in entry.txns if name in facts.txns})
-        self._names.learn(entry.txns)
+        self._learn(entry)
         moved = self._names.partitions(entry.txns)
         facts.txns |= entry.txns
-        facts.handed_over |= {tp: txn for tp, txn in before.items() if tp not in moved}
         kind = str(info.get("operation_kind", FLUSH))
         for tp, txn in moved.items():
             chain = facts.chains.setdefault(tp, Chain())
@@ -114,9 +114,25 @@ class _Walk:
             facts.commits += 1
             if info.get("operation_kind") == FLUSH:
                 facts.awaited[entry.version] = landed
-        ids = info.get("topic_ids") or {}
-        facts.topic_ids |= {tp: ids[tp.topic] for tp in moved if tp.topic in ids}
-        self._gaps(info)
+        ids = info.get("topic_ids")
+        if isinstance(ids, dict):
+            facts.topic_ids |= {tp: str(ids[tp.topic]) for tp in moved if tp.topic in ids}
+        self._gaps(entry)
+
+    def _learn(self, entry: Entry) -> None:
+        """Take in where rows come from: what is told first was so before, what is told later hands the txn over."""
+        names, facts = self._names, self._facts
+        tells = any(text.startswith(ORIGIN) for text in entry.txns)
+        was = {text: (text in names.origins, names.partition(text)) for text in facts.txns} if tells else {}
+        names.learn(entry.txns)
+        for text, (told, tp) in was.items():
+            now = names.partition(text)
+            if tp is None or now is None or now == tp:
+                continue
+            if told:
+                facts.handed_over[tp] = facts.txns[text]
+            elif tp in facts.chains:
+                facts.chains[now] = facts.chains.pop(tp)
 
     def _one_txn(self, tp: TopicPartition, chain: Chain, txn: int, version: int, kind: str) -> None:
         before = chain.current
@@ -147,12 +163,25 @@ class _Walk:
         if chain.claimed_from is not None:
             chain.claimed_from = min(chain.claimed_from, first_after(txn))
 
-    def _gaps(self, info: Mapping[str, Any]) -> None:
-        for gap in info.get("gaps") or ():
-            tp = TopicPartition(gap["topic"], gap["partition"])
-            self._facts.chains.setdefault(tp, Chain()).gaps.append((gap["first"], gap["last"]))
-            lost = f"{tp} {offsets_text(gap['first'], gap['last'])}"
-            self._findings.note(f"declared lost: {lost} ({gap['reason']})", gone=True)
+    def _gaps(self, entry: Entry) -> None:
+        for tp, first, last, gap in self._ranges(entry, "gaps"):
+            self._facts.chains.setdefault(tp, Chain()).gaps.append((first, last))
+            told = f"declared lost: {tp} {offsets_text(first, last)} ({gap.get('reason')})"
+            self._findings.note(told, gone=True)
+
+    def _ranges(self, entry: Entry, name: str) -> Iterator[tuple[TopicPartition, int, int, Mapping[str, Any]]]:
+        """Yield the ranges of offsets that an entry lists under a name, and what else it says of each."""
+        try:
+            for each in entry.info.get(name) or ():
+                yield (
+                    TopicPartition(str(each["topic"]), int(each["partition"])),
+                    int(each["first"]),
+                    int(each["last"]),
+                    each,
+                )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            sentence = f"version {entry.version} declares {name} in a form that nobody can read"
+            self._findings.add(Finding("declared", sentence, version=entry.version))
 
     def _files_of(self, entry: Entry) -> None:
         facts = self._facts
@@ -180,18 +209,14 @@ class _Walk:
         elif removed:
             self._rewrite(entry)
 
-    def _declared(self, entry: Entry) -> tuple[tuple[TopicPartition, int, int], ...]:
+    def _declared(self, entry: Entry) -> tuple[Extent, ...]:
         """Return the ranges of offsets that an entry says it removed for good."""
         ranges = []
         rows: dict[tuple[TopicPartition, str], int] = {}
-        try:
-            for each in entry.info.get("removed") or ():
-                key = TopicPartition(each["topic"], each["partition"]), str(each.get("why"))
-                rows[key] = rows.get(key, 0) + int(each.get("rows", 0))
-                ranges.append((key[0], int(each["first"]), int(each["last"])))
-        except (KeyError, TypeError, ValueError, AttributeError):
-            sentence = f"version {entry.version} declares removals in a form that nobody can read"
-            self._findings.add(Finding("declared", sentence, version=entry.version))
+        for tp, first, last, each in self._ranges(entry, "removed"):
+            key = tp, str(each.get("why"))
+            rows[key] = rows.get(key, 0) + int(each.get("rows") or 0)
+            ranges.append((tp, first, last))
         for (tp, why), count in rows.items():
             told = f"version {entry.version} declares {count:,} rows of {tp} removed for good ({why})"
             self._findings.note(told, gone=True)
@@ -221,5 +246,6 @@ class _Walk:
 
 def _chosen(entry: Entry) -> bool:
     """Tell whether a person named the rows that went; a DELETE without a predicate empties the table."""
-    predicate = (entry.info.get("operationParameters") or {}).get("predicate")
+    parameters = entry.info.get("operationParameters")
+    predicate = parameters.get("predicate") if isinstance(parameters, dict) else None
     return entry.operation in _CHOSEN and (entry.operation != "DELETE" or predicate not in _EVERYTHING)

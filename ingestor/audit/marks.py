@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ingestor.records import TopicPartition
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
     from ingestor.audit.files import Offsets
+    from ingestor.records import TopicPartition
 
     Bits = npt.NDArray[np.bool_]
     Extent = tuple[TopicPartition, int, int]  # offsets of a partition, both ends included
@@ -40,12 +39,10 @@ class Window(NamedTuple):
         inside: npt.NDArray[np.int64] = offsets[(offsets >= self.first) & (offsets <= self.last)] - self.first
         return inside
 
-    def runs(self, bits: Bits) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of offsets that are marked."""
-        places = np.flatnonzero(bits)
-        for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
-            if len(run):
-                yield self.first + int(run[0]), self.first + int(run[-1])
+    def runs(self, bits: Bits) -> tuple[Offsets, Offsets]:
+        """Return the first and the last offset of each range that is marked."""
+        edges = np.flatnonzero(np.diff(bits, prepend=False, append=False)) + self.first
+        return edges[::2], edges[1::2] - 1
 
 
 def cut(tp: TopicPartition, first: int, last: int) -> Iterator[Window]:
@@ -66,13 +63,13 @@ def blocks(extents: Iterable[Extent]) -> Iterator[Window]:
         yield Window(tp, low, high)
 
 
-def passes(cut: Iterable[Window]) -> Iterator[list[Window]]:
-    """Gather windows to passes that mark a bounded number of offsets."""
+def passes(some: Iterable[Window], *, sheets: int = 1) -> Iterator[list[Window]]:
+    """Gather windows to passes that mark a bounded number of offsets, on so many sheets together."""
     gathered: list[Window] = []
     size = 0
-    for window in cut:
+    for window in some:
         width = window.last - window.first + 1
-        if gathered and size + width > MARKED:
+        if gathered and size + width > MARKED // sheets:
             yield gathered
             gathered, size = [], 0
         gathered.append(window)
@@ -118,13 +115,14 @@ class Ranges:
     firsts: array[int] = field(default_factory=lambda: array("q"))
     lasts: array[int] = field(default_factory=lambda: array("q"))
 
-    def append(self, first: int, last: int) -> None:
-        """Take in a range behind the others."""
-        self.firsts.append(first)
-        self.lasts.append(last)
+    def extend(self, firsts: Offsets, lasts: Offsets) -> None:
+        """Take in ranges behind the others."""
+        self.firsts.frombytes(firsts.tobytes())
+        self.lasts.frombytes(lasts.tobytes())
 
     def hold(self, offsets: Offsets) -> Bits:
         """Tell which of the offsets are among them."""
-        at = np.searchsorted(np.frombuffer(self.firsts, np.int64), offsets, side="right") - 1
-        found: Bits = (at >= 0) & (offsets <= np.frombuffer(self.lasts, np.int64)[at])
+        firsts, lasts = np.frombuffer(self.firsts, np.int64), np.frombuffer(self.lasts, np.int64)
+        at = np.searchsorted(firsts, offsets, side="right") - 1
+        found: Bits = (at >= 0) & (offsets <= lasts[at])
         return found

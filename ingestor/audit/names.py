@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SCHEMES = ("{app_id}/{topic}/{partition}", "{app_id}-{partition}")  # of others: ours, and kafka-delta-ingest's
 _TOPIC = r"(?P<topic>[a-zA-Z0-9._-]+)"
 _PARTITION = r"(?P<partition>0|[1-9][0-9]*)"
-_GUARD, _ORIGIN = "ingestor:", "ingestor:origin/"
+_GUARD, ORIGIN = "ingestor:", "ingestor:origin/"
 
 
 class Origin(NamedTuple):
@@ -41,9 +41,9 @@ class Names:
     def learn(self, txns: Mapping[str, int]) -> None:
         """Take in the origins among the txns of an entry; the newest one of a name counts."""
         for text, generation in txns.items():
-            if not text.startswith(_ORIGIN) or not text.endswith("/"):
+            if not text.startswith(ORIGIN) or not text.endswith("/"):
                 continue
-            parts = text[len(_ORIGIN) : -1].rsplit("/", 2)
+            parts = text[len(ORIGIN) : -1].rsplit("/", 2)
             if len(parts) == len(("name", "topic", "id")):
                 name, topic, topic_id = parts
                 known = self.origins.get(name)
@@ -103,5 +103,5 @@ def _is_guard(text: str) -> bool:
 def _pattern(template: str, app_id: str) -> re.Pattern[str]:
     text = re.escape(template)
     for name, value in (("topic", _TOPIC), ("partition", _PARTITION), ("app_id", app_id)):  # the user's own text last
-        text = text.replace(re.escape("{%s}" % name), value)
+        text = text.replace(re.escape(f"{{{name}}}"), value)
     return re.compile(text)

@@ -6,8 +6,8 @@ came several times counts for the one that took it last. Removed files are mostl
 deletes them. After that the files that were rewritten into them tell what they held at the most, or the commit that
 landed them how many rows it had.
 
-Memory: a mark per offset for each of three questions, in passes of `marks.MARKED` offsets; 25 bytes per removed file and
-partition; 16 bytes per range of rows that are gone.
+Memory: four marks per offset, in passes that take 32 MiB; a few numbers per removed file and partition; 16 bytes per
+range of rows that are gone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ingestor.audit.marks import Ranges, Sheet, Window, blocks, passes
 from ingestor.audit.report import Finding, Findings, offsets_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ingestor.audit.facts import LogFacts, Removal
     from ingestor.audit.files import Offsets
@@ -74,21 +74,22 @@ class Removals:
             progress(f"looking for the rows that version {removal.version} removed")
             taken.append(self._take(removal))
         self._count_vanished(taken)
-        for windows in passes(blocks(extent for each in taken for extent in each.extents())):
+        for windows in passes(blocks(extent for each in taken for extent in each.extents()), sheets=4):
             live, covered = self._live(windows), Sheet(windows)
             for window, bits in live.bits.items():
                 covered.bits[window][:] = bits
             for each in reversed(taken):
                 self._judge(each, covered)
             for window, bits in covered.bits.items():
-                for first, last in window.runs(bits & ~live.bits[window]):
-                    self.absent.setdefault(window.tp, Ranges()).append(first, last)
+                gone = bits & ~live.bits[window]
+                if gone.any():
+                    self.absent.setdefault(window.tp, Ranges()).extend(*window.runs(gone))
         for each in taken:
             self._report(each)
 
     def _take(self, removal: Removal) -> _Taken:
         """Find out which files tell what an entry removed; those that are live again took nothing."""
-        taken = _Taken(removal, ranges=list(removal.declared))
+        taken = _Taken(removal, ranges=list(self._reached(removal.declared)))
         waiting, seen = list(removal.removed), set(removal.removed)
         while waiting:
             path = waiting.pop()
@@ -105,6 +106,14 @@ class Removals:
             else:
                 taken.unknown += 1
         return taken
+
+    def _reached(self, declared: Iterable[Extent]) -> Iterator[Extent]:
+        """Yield declared ranges as far as the table has ever come: a declaration may be of any size."""
+        for tp, first, last in declared:
+            chain = self._facts.chains.get(tp)
+            txn = None if chain is None else chain.current
+            if txn is not None:
+                yield tp, max(first, 0), min(last, txn)
 
     def _read_extents(self, path: str) -> list[Extent] | None:
         """Return where the rows of a file are; None if it is deleted, or can't be read."""
@@ -126,11 +135,14 @@ class Removals:
                 yield tp, offsets
 
     def _count_vanished(self, taken: Sequence[_Taken]) -> None:
-        """Count the live rows of commits whose files are deleted: fewer than they landed, and the rest is gone."""
+        """Count the rows of commits whose files are deleted: fewer than they landed, and the rest is gone."""
         extents = {version: self._landed(version) for each in taken for version in each.vanished}
         live = dict.fromkeys(extents, 0)
         for windows in passes(blocks(extent for some in extents.values() for extent in some)):
             sheet = self._live(windows)
+            for each in taken:
+                for part in sheet.parts(each.removal.declared):
+                    part[:] = True
             for version, some in extents.items():
                 live[version] += sum(int(bits.sum()) for bits in sheet.parts(some))
         for each in reversed(taken):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ingestor.audit.files import Offsets
     from ingestor.audit.facts import LogFacts
+    from ingestor.audit.files import Offsets
     from ingestor.records import TopicPartition
     from ingestor.storage import Storage
 
@@ -236,7 +236,8 @@ class _Marks:
         self._once[places] = True
 
     def repeated(self) -> Iterator[tuple[int, int]]:
-        return self.window.runs(self._twice)
+        firsts, lasts = self.window.runs(self._twice)
+        return zip(firsts.tolist(), lasts.tolist(), strict=True)
 
 
 def _overlaps(spans: Mapping[TopicPartition, Spans]) -> Iterator[Window]:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestor.audit import Names, Report, audit_table, marks, rows
+from ingestor.audit.facts import LogFacts
 from ingestor.audit.files import LiveFile
 from ingestor.audit.kafka import without
-from ingestor.audit.facts import LogFacts
 from ingestor.audit.report import Findings
 from ingestor.errors import ConfigError
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds
@@ -249,6 +249,93 @@ def test_paths_that_the_log_spells_encoded_are_found(maker: TableMaker) -> None:
     file = maker.file(records(0), name="a b%3A")
     maker.commit([file], {TP: 0})
     assert audit(maker).ok
+
+
+# --- the txns of guards, and where rows came from ---
+
+
+def guard(text: str, version: int = 0) -> dict[str, Any]:
+    """Return a txn action that remembers something for a guard."""
+    return {"txn": {"appId": f"ingestor:{text}/", "version": version, "lastUpdated": 1}}
+
+
+def test_the_txns_of_guards_are_no_partitions(maker: TableMaker) -> None:
+    """They stand in the log and in checkpoints beside the others, and change nothing."""
+    maker.flush(records(0, 1))
+    removed, adopted = guard("removed/shop/orders/0", -1), guard("adopted/shop%2Forders%2F0/mall%2Forders%2F0", 9)
+    info = {"commitInfo": {"commit_id": "c", "operation_kind": "refused"}}
+    maker.append_entry(info, guard("origin/shop/orders/0/orders/first"), removed, adopted)
+    maker.append_entry(
+        {"commitInfo": {"commit_id": "d", "operation_kind": "accept"}}, guard("removed/shop/orders/0", -1)
+    )
+    maker.table.checkpoint()
+    maker.flush(records(2))
+    kafka = FakeKafka(records(0, 1, 2), topic_ids={"orders": "first"})
+    for first in (0, 3):
+        maker.clean_log(before=first)
+        report = audit(maker, kafka, from_start=True)
+        assert report.ok, list(report.lines())
+        assert report.partitions == 1
+
+
+def test_a_recreated_topic_is_found_by_its_origin_when_its_commits_are_cleaned_up(maker: TableMaker) -> None:
+    """An idle topic's commits are forgotten; the checkpoint keeps where its rows came from."""
+    maker.flush(records(0, 1))
+    maker.append_entry({"commitInfo": {}}, guard("origin/shop/orders/0/orders/first"))
+    maker.table.checkpoint()
+    maker.clean_log(before=2)
+    assert kinds(audit(maker, FakeKafka([Record(0, b"new")], topic_ids={"orders": "second"}))) == {"recreated"}
+
+
+def test_a_recreated_topic_whose_loss_was_declared_is_right(maker: TableMaker) -> None:
+    """`on_data_loss: skip` says what of the new topic could not land; a sibling that it found nothing for is a note."""
+    maker.flush([*records(0, 1, 2), *records(0, tp=OTHER)], topic_ids={"orders": "first"})
+    gap = {"topic": "orders", "partition": 0, "first": 0, "last": 2, "reason": "recreated"}
+    maker.flush([Record(3, b"new")], gaps=[gap], topic_ids={"orders": "second"})
+    fresh = [Record(offset, b"new") for offset in range(4)]
+    report = audit(maker, FakeKafka(fresh, topic_ids={"orders": "second"}), from_start=True)
+    assert report.ok, list(report.lines())
+    assert report.compared == 1
+    assert "orders:1 came from an earlier topic of this name: not compared" in report.notes
+
+
+def test_a_renamed_topic_under_a_template_without_topic_is_found(tmp_path: Path) -> None:
+    """The new topic lacks what the old one's position skipped, and no txn tells of the old one's rows."""
+    maker = TableMaker(tmp_path / "raw", app_ids=AppIds(KDI_TEMPLATE, "kdi", ("v2",)))
+    old, new = TopicPartition("v1", 0), TopicPartition("v2", 0)
+    maker.flush(records(0, 1, tp=old))
+    maker.flush(records(2, 3, tp=new))
+    assert kinds(audit(maker)) >= {"no_txn"}
+    assert "missing" in kinds(audit(maker, FakeKafka(records(*range(4), tp=new)), from_start=True))
+
+
+def test_rows_of_another_topic_s_origin_under_one_txn_are_found(tmp_path: Path) -> None:
+    """Nothing of the new topic may be read on from where the old one ended."""
+    maker = TableMaker(tmp_path / "raw", app_ids=AppIds(KDI_TEMPLATE, "kdi", ("v2",)))
+    old, new = TopicPartition("v1", 0), TopicPartition("v2", 0)
+    maker.flush(records(0, 1, tp=old))
+    maker.append_entry({"commitInfo": {}}, guard("origin/kdi-0/v1/first"))
+    found = audit(maker).findings
+    assert [(each.kind, each.sentence) for each in found] == [
+        ("origin", "the txn kdi-0 counts rows of topic v1, not of v2"),
+    ]
+    maker.flush(records(2, 3, tp=new))
+    assert kinds(audit(maker)) >= {"origin", "no_txn"}
+
+
+def test_a_topic_that_a_person_let_take_over_a_txn_is_right(tmp_path: Path) -> None:
+    """`offsets --set` is a way out: what the old topic landed stays, and the new one begins where it says."""
+    maker = TableMaker(tmp_path / "raw", app_ids=AppIds(KDI_TEMPLATE, "kdi", ("v2",)))
+    old, new = TopicPartition("v1", 0), TopicPartition("v2", 0)
+    maker.flush(records(0, 1, tp=old))
+    maker.append_entry({"commitInfo": {}}, guard("origin/kdi-0/v1/first"))
+    txn = {"txn": {"appId": "kdi-0", "version": -1, "lastUpdated": 1}}
+    maker.append_entry({"commitInfo": {"operation_kind": "set"}}, txn, guard("origin/kdi-0/v2/second", 1))
+    maker.flush(records(0, 1, 2, tp=new))
+    kafka = FakeKafka(records(0, 1, 2, tp=new), topic_ids={"v2": "second"})
+    report = audit(maker, kafka, from_start=True)
+    assert report.ok, list(report.lines())
+    assert report.compared == 3
 
 
 # --- one thing wrong ---
