@@ -189,9 +189,9 @@ class Removals:
 
     def _report(self, each: _Taken) -> None:
         for tp, (rows, first, last) in sorted(each.gone.items()):
-            where = offsets_text(first, last)
-            some = where if rows == last - first + 1 else f"{rows:,} of {where}"
-            told = f"{rows:,} row{'' if rows == 1 else 's'} of {tp}, {some}"
+            all_of = rows == last - first + 1
+            where = f", {offsets_text(first, last)}" if all_of else f" between offsets {first} and {last}"
+            told = f"{rows:,} row{'' if rows == 1 else 's'} of {tp}{where}"
             self._say(each.removal, told, tp=tp, offsets=(first, last))
         if each.unknown:
             version, operation = each.removal.version, each.removal.operation

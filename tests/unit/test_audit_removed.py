@@ -227,7 +227,7 @@ def test_scattered_rows_that_a_person_deleted_are_counted(maker: TableMaker) -> 
     """The note says how many lie between which offsets."""
     table(maker).delete("stream_offset in (0, 3, 5)")
     told = audit(maker, FakeKafka(ALL)).notes
-    assert told[0] == "version 5 (DELETE) removed 3 rows of orders:0, 3 of offsets 0 to 5"
+    assert told[0] == "version 5 (DELETE) removed 3 rows of orders:0 between offsets 0 and 5"
 
 
 def test_a_merge_that_deletes_is_a_note(maker: TableMaker) -> None:
