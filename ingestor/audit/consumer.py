@@ -117,7 +117,7 @@ def _sorted_out(messages: list[Message], waiting: dict[TopicPartition, Range]) -
         if tp not in waiting:
             continue
         (first, last), error, offset = waiting[tp], message.error(), message.offset()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise kafka_failure(error, doing=f"reading {tp}")
         if error is None and offset is not None and first <= offset <= last:
             records.setdefault(tp, []).append(message)  # beyond Kafka's end the client falls back to its beginning

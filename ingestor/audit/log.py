@@ -37,7 +37,7 @@ class _Walk:
         self._names = names
         self._findings = findings
         self._facts = LogFacts()
-        self._base_known = True
+        self._all_known = True  # whatever txns there are: who has none begins here
         self._rows: dict[str, int | None] = {}  # of every file that was added, where its statistics tell
 
     def run(self) -> LogFacts:
@@ -66,11 +66,9 @@ class _Walk:
         """Begin behind the entries that are gone."""
         first = self._log.first
         self._facts.version = first - 1
-        self._base_known = base.version == first - 1
-        if self._base_known:
+        self._all_known = False
+        if base.version == first - 1:
             self._meet(base, known=False)
-            for tp, txn in self._names.partitions(base.txns).items():
-                self._facts.chains[tp] = Chain(base=txn)
         self._findings.note(
             f"log entries before version {first} are gone: rows that they landed are checked "
             "as a whole, not commit by commit; gaps that they declared and rows that they removed are not known",
@@ -84,6 +82,9 @@ class _Walk:
             facts.metadata, facts.protocol = checkpoint.metadata, checkpoint.protocol
             self._rows |= {path: file.rows for path, file in checkpoint.files.items()}
             self._names.learn(checkpoint.txns)
+            for tp, txn in self._names.partitions(checkpoint.txns).items():
+                facts.chains.setdefault(tp, Chain(base=txn))
+            self._all_known = True
             return
         for what, ours, theirs in (
             ("files", facts.live.keys(), checkpoint.files.keys()),
@@ -136,7 +137,7 @@ class _Walk:
 
     def _one_txn(self, tp: TopicPartition, chain: Chain, txn: int, version: int, kind: str) -> None:
         before = chain.current
-        if before is None and self._base_known:
+        if before is None and self._all_known:
             chain.begins_here = True
             chain.claimed_from = first_after(txn) if kind in (BOOTSTRAP, SET) else None
             if kind == SET:
@@ -179,7 +180,7 @@ class _Walk:
                     int(each["last"]),
                     each,
                 )
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             sentence = f"version {entry.version} declares {name} in a form that nobody can read"
             self._findings.add(Finding("declared", sentence, version=entry.version))
 

@@ -26,17 +26,19 @@ def test_what_spark_removes_is_found_or_noted(spark: SparkSession, tmp_path: Pat
     maker = TableMaker(tmp_path / "raw")
     for number in range(4):
         maker.flush(records(2 * number, 2 * number + 1))
-    table = f"delta.`{maker.uri}`"
 
-    spark.sql(f"OPTIMIZE {table}")
-    spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 4")
+    def sql(text: str) -> None:
+        spark.sql(text.replace("TABLE", f"delta.`{maker.uri}`"))
+
+    sql("OPTIMIZE TABLE")
+    sql("RESTORE TABLE TO VERSION AS OF 4")
     report = audit(maker)
     assert report.ok, list(report.lines())
     assert "every offset once" in list(report.lines())[-1]
 
-    spark.sql(f"DELETE FROM {table} WHERE stream_offset IN (1, 2)")
-    keys = f"(SELECT * FROM {table} WHERE stream_offset = 7)"
-    spark.sql(f"MERGE INTO {table} t USING {keys} s ON t.stream_offset = s.stream_offset WHEN MATCHED THEN DELETE")
+    sql("DELETE FROM TABLE WHERE stream_offset IN (1, 2)")
+    keys = "SELECT * FROM TABLE WHERE stream_offset = 7"
+    sql(f"MERGE INTO TABLE t USING ({keys}) s ON t.stream_offset = s.stream_offset WHEN MATCHED THEN DELETE")
     report = audit(maker)
     assert report.ok, list(report.lines())
     assert report.notes == (
@@ -45,18 +47,18 @@ def test_what_spark_removes_is_found_or_noted(spark: SparkSession, tmp_path: Pat
     )
     assert "every offset once" not in list(report.lines())[-1]
 
-    spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 2")
+    sql("RESTORE TABLE TO VERSION AS OF 2")
     found = audit(maker).findings
     assert [(each.kind, each.version, each.tp, each.offsets) for each in found] == [("removed", 9, TP, (4, 6))]
 
-    spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 4")
+    sql("RESTORE TABLE TO VERSION AS OF 4")
     report = audit(maker)
     assert report.ok, list(report.lines())
     assert "every offset once" in list(report.lines())[-1]
 
-    spark.sql(f"INSERT OVERWRITE {table} SELECT * FROM {table} WHERE stream_offset < 6")
+    sql("INSERT OVERWRITE TABLE SELECT * FROM TABLE WHERE stream_offset < 6")
     assert [(each.kind, each.version, each.offsets) for each in audit(maker).findings] == [("removed", 11, (6, 7))]
 
-    spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 4")
-    spark.sql(f"DELETE FROM {table}")
+    sql("RESTORE TABLE TO VERSION AS OF 4")
+    sql("DELETE FROM TABLE")
     assert [(each.kind, each.version, each.offsets) for each in audit(maker).findings] == [("removed", 13, (0, 7))]
