@@ -72,8 +72,7 @@ class Removal:
     version: int
     operation: str
     chosen: bool  # a person named the rows: by DELETE, UPDATE or MERGE
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
+    removed: tuple[str, ...]  # files
     declared: tuple[Extent, ...]  # `commitInfo.removed`: ranges of offsets
 
 

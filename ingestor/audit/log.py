@@ -187,7 +187,9 @@ class _Walk:
     def _files_of(self, entry: Entry) -> None:
         facts = self._facts
         moved = bool(self._names.partitions(entry.txns))
-        removed = {path: facts.live.pop(path, None) for path in entry.removes}
+        before, removed = tuple(entry.removes), bool(entry.removes)
+        for path in before:
+            facts.live.pop(path, None)
         for file in entry.adds:
             path, seen = file.path, file.path in self._rows
             if path in facts.live or (seen and file.new and moved):
@@ -198,15 +200,13 @@ class _Walk:
             facts.live[path] = file
             self._rows[path] = file.rows
             if removed and not seen:
-                facts.replaced[path] = tuple(entry.removes)
+                facts.replaced[path] = before
         rows = [file.rows for file in entry.adds if facts.added_by.get(file.path) == entry.version]
         if rows:
             facts.landed[entry.version] = None if None in rows else sum(number or 0 for number in rows)
         declared = self._declared(entry)
         if declared or (removed and (entry.takes_rows or entry.operation == "RESTORE")):
-            added = tuple(file.path for file in entry.adds)
-            removal = Removal(entry.version, entry.operation, _chosen(entry), tuple(removed), added, declared)
-            facts.removals.append(removal)
+            facts.removals.append(Removal(entry.version, entry.operation, _chosen(entry), before, declared))
         elif removed:
             self._rewrite(entry)
 
@@ -216,10 +216,11 @@ class _Walk:
         rows: dict[tuple[TopicPartition, str], int] = {}
         for tp, first, last, each in self._ranges(entry, "removed"):
             key = tp, str(each.get("why"))
-            rows[key] = rows.get(key, 0) + int(each.get("rows") or 0)
+            count = each.get("rows")
+            rows[key] = rows.get(key, 0) + (count if type(count) is int else 0)
             ranges.append((tp, first, last))
-        for (tp, why), count in rows.items():
-            told = f"version {entry.version} declares {count:,} rows of {tp} removed for good ({why})"
+        for (tp, why), total in rows.items():
+            told = f"version {entry.version} declares {total:,} rows of {tp} removed for good ({why})"
             self._findings.note(told, gone=True)
         return tuple(ranges)
 

@@ -87,10 +87,10 @@ class Sheet:
         for window in self.bits:
             self._of.setdefault(window.tp, []).append(window)
 
-    def mark(self, tp: TopicPartition, offsets: Offsets, *, to: bool = True) -> None:
-        """Set or clear the marks of offsets."""
+    def mark(self, tp: TopicPartition, offsets: Offsets) -> None:
+        """Mark offsets."""
         for window in self._of.get(tp, ()):
-            self.bits[window][window.places(offsets)] = to
+            self.bits[window][window.places(offsets)] = True
 
     def parts(self, extents: Iterable[Extent]) -> Iterator[Bits]:
         """Yield the marks of ranges of offsets, for reading and setting."""

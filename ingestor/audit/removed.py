@@ -1,10 +1,11 @@
 """Finds the rows that entries took out of the table and nobody put back.
 
-RESTORE, an overwrite, a DELETE remove files and may add others. What went is what the removed files held and the added
-ones do not; what is live now came back. Entries are judged from the newest to the oldest, so that a row which went and
-came several times counts for the one that took it last. Removed files are mostly still in the store, until VACUUM
-deletes them. After that the files that were rewritten into them tell what they held at the most, or the commit that
-landed them how many rows it had.
+RESTORE, an overwrite, a DELETE remove files and may add others. Gone is what the removed files held and no live file
+holds. Entries are judged from the newest to the oldest, so that a row which went and came several times counts for the
+one that took it last; that also settles what an entry added itself: it is live, or a later entry took it.
+
+Removed files are mostly still in the store, until VACUUM deletes them. After that the files that were rewritten into
+them tell what they held at the most, or the commit that landed them how many rows it had.
 
 Memory: four marks per offset, in passes that take 32 MiB; a few numbers per removed file and partition; 16 bytes per
 range of rows that are gone.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from ingestor.audit.files import COORDINATES, FileDamagedError, partitions_of, read
 from ingestor.audit.marks import Ranges, Sheet, Window, blocks, passes
 from ingestor.audit.report import Finding, Findings, offsets_text
+from ingestor.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,6 +76,14 @@ class Removals:
             progress(f"looking for the rows that version {removal.version} removed")
             taken.append(self._take(removal))
         self._count_vanished(taken)
+        try:
+            self._mark(taken)
+        except (FileNotFoundError, FileDamagedError) as error:
+            raise Unavailable(f"a removed file was deleted while the audit read it ({error})") from error
+        for each in taken:
+            self._report(each)
+
+    def _mark(self, taken: Sequence[_Taken]) -> None:
         for windows in passes(blocks(extent for each in taken for extent in each.extents()), sheets=4):
             live, covered = self._live(windows), Sheet(windows)
             for window, bits in live.bits.items():
@@ -84,8 +94,6 @@ class Removals:
                 gone = bits & ~live.bits[window]
                 if gone.any():
                     self.absent.setdefault(window.tp, Ranges()).extend(*window.runs(gone))
-        for each in taken:
-            self._report(each)
 
     def _take(self, removal: Removal) -> _Taken:
         """Find out which files tell what an entry removed; those that are live again took nothing."""
@@ -172,14 +180,9 @@ class Removals:
         """Count what an entry took in these windows; what later ones took, or what is live, is covered."""
         windows = covered.met(each.extents())
         took, uncounted = Sheet(windows), Sheet(windows)
-        files = sorted(path for path, extents in each.files.items() if took.met(extents))
-        for path in files:
+        for path in sorted(path for path, extents in each.files.items() if took.met(extents)):
             for tp, offsets in self._coordinates(path):
                 took.mark(tp, offsets)
-        for path in each.removal.added if files else ():
-            if path not in self._facts.live and self._read_extents(path) is not None:
-                for tp, offsets in self._coordinates(path):
-                    took.mark(tp, offsets, to=False)
         for part in uncounted.parts(each.ranges):
             part[:] = True
         for window, bits in took.bits.items():
