@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _FOLDER = "_delta_log"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(?:\.[0-9]{10}\.([0-9]{10}))?\.parquet")
-T = TypeVar("T")
 _NAMED = ("txn", "metaData", "protocol")
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ def _a(kind: type[T], value: object) -> T:
 
 def _take_in(checkpoint: Checkpoint, source: pa.NativeFile) -> None:
     parquet = pq.ParquetFile(source)
-    present = {parquet.schema_arrow.field(name).name for name in parquet.schema_arrow.names}
+    present = set(parquet.schema_arrow.names)
     adds = [f"add.{name}" for name in ("path", "size", "stats")] if "add" in present else []
     for batch in parquet.iter_batches(1 << 14, columns=[*adds, *(name for name in _NAMED if name in present)]):
         for kind in batch.schema.names:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ingestor.audit.marks import Extent
     from ingestor.audit.names import Names
 
-FLUSH, BOOTSTRAP, SET = "flush", "bootstrap", "set"
+FLUSH, BOOTSTRAP, SET, ACCEPT = "flush", "bootstrap", "set", "accept"
 _CHOSEN = ("DELETE", "UPDATE", "MERGE")  # a person names the rows that go
 _EVERYTHING = (None, "", "[]", "true", '["true"]')  # a predicate that chooses nothing
 
@@ -103,6 +103,8 @@ class _Walk:
         moved = self._names.partitions(entry.txns)
         facts.txns |= entry.txns
         kind = str(info.get("operation_kind", FLUSH))
+        if kind == ACCEPT:
+            self._findings.note(f"version {entry.version}: a person accepted what was removed (`offsets --accept`)")
         for tp, txn in moved.items():
             chain = facts.chains.setdefault(tp, Chain())
             self._one_txn(tp, chain, txn, entry.version, kind)

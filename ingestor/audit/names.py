@@ -2,13 +2,14 @@
 
 The ingestor translates with `ledger.AppIds`; this is the audit's own reading of the same template, so that a mistake
 there is not made here again. Beside the txns of partitions the log holds those of guards, which remember where rows
-came from: `ingestor:origin/{name}/{topic}/{topic id}/`, whose version counts the changes.
+came from: `ingestor:origin/{name}/{topic}/{topic id}/`. Its version counts the changes, its id is percent-encoded.
 """
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 from ingestor.records import TopicPartition
 
@@ -48,7 +49,7 @@ class Names:
                 name, topic, topic_id = parts
                 known = self.origins.get(name)
                 if known is None or known.generation < generation:
-                    self.origins[name] = Origin(generation, topic, topic_id)
+                    self.origins[name] = Origin(generation, topic, unquote(topic_id))
 
     def partition(self, text: str) -> TopicPartition | None:
         """Return the partition of ours that a txn is about, None if it is about none."""

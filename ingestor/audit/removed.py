@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ingestor.records import TopicPartition
     from ingestor.storage import Storage
 
+_NAMED = 3  # partitions named in a sentence
+
 
 @dataclass(slots=True)
 class _Taken:
@@ -160,7 +162,8 @@ class Removals:
                     each.unknown += 1
                 elif landed > live[version]:
                     each.ranges += some
-                    where = ", ".join(f"{tp} {offsets_text(first, last)}" for tp, first, last in some)
+                    where = ", ".join(f"{tp} {offsets_text(first, last)}" for tp, first, last in some[:_NAMED])
+                    where += f" and of {len(some) - _NAMED:,} more partitions" if len(some) > _NAMED else ""
                     told = f"{landed - live[version]:,} of the rows {where}, whose file is deleted"
                     self._say(each.removal, told)
 

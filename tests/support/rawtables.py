@@ -115,11 +115,13 @@ class TableMaker:
         return file
 
     def append_entry(self, *actions: Mapping[str, Any]) -> int:
-        """Write a log entry as it is, as another program might."""
+        """Write a log entry as it is, as another program might: whole at once, and never over another one."""
         log = self.path / "_delta_log"
         version = max(int(path.stem) for path in log.glob("*.json")) + 1
-        text = "\n".join(map(json.dumps, actions))
-        (log / f"{version:020d}.json").write_text(text)
+        aside = log / f"{uuid.uuid4().hex}.tmp"
+        aside.write_text("\n".join(map(json.dumps, actions)))
+        (log / f"{version:020d}.json").hardlink_to(aside)
+        aside.unlink()
         return version
 
     def clean_log(self, *, before: int) -> None:
