@@ -15,11 +15,37 @@ FOLDER = Path(ingestor.audit.__file__).parent
 # Words, the opening of stores and clients, and the texts of their failures: nothing of it knows a position.
 SHARED = {"errors", "failures", "records", "storage", "broker", "by_hand"}
 # What decides where to go on, what is landed, or how a record is read: nothing of it may come along behind those.
-WAY_IN = (
-    "assembly buffer committer deltalog extract guards intake kafka_source lane ledger locate native offsets parquet "
-    "partitions pipeline placement reader removals routing row_group run source stager table table_files table_log "
-    "table_open table_rules"
-).split()
+WAY_IN = [
+    "assembly",
+    "buffer",
+    "committer",
+    "deltalog",
+    "extract",
+    "guards",
+    "intake",
+    "kafka_source",
+    "lane",
+    "ledger",
+    "locate",
+    "native",
+    "offsets",
+    "parquet",
+    "partitions",
+    "pipeline",
+    "placement",
+    "reader",
+    "removals",
+    "routing",
+    "row_group",
+    "run",
+    "source",
+    "stager",
+    "table",
+    "table_files",
+    "table_log",
+    "table_open",
+    "table_rules",
+]
 IMPORT_ALL = """
 import pkgutil, sys
 import ingestor.audit
