@@ -82,6 +82,21 @@ def test_a_restore_is_a_finding_and_stays_one(filled: Filled) -> None:
         filled.run()
 
 
+def test_what_a_restore_took_and_a_person_let_be_read_again_is_there(filled: Filled) -> None:
+    """As docs/recovery.md says: set the offsets back, and start."""
+    DeltaTable(filled.uri).restore(2)
+    filled.run()
+    for partition in (0, 1):
+        done = ingestor("offsets", filled.config, "--set", f"{filled.topic}:{partition}=20", "--yes")
+        assert done.code == 0, done.stderr
+    assert filled.run().code == 0
+
+    audit = filled.audit("--against-kafka")
+
+    assert audit.code == 0, audit.stdout
+    assert "every offset once, 60 equal to Kafka's" in audit.stdout
+
+
 def test_a_restore_to_where_all_rows_are_is_none(filled: Filled) -> None:
     """It adds files again that stood there before; each row is there once."""
     version = DeltaTable(filled.uri).version()
