@@ -92,9 +92,17 @@ class LogFacts:
     removals: list[Removal] = field(default_factory=list)
     elsewhere: dict[int, set[TopicPartition]] = field(default_factory=dict)  # partitions landed under another app_id
     handed_over: dict[TopicPartition, int] = field(default_factory=dict)  # the last txn of those that another took
+    taken_over: dict[int, int] = field(default_factory=dict)  # see `before`: by partition, the entry that tells
     awaited: dict[int, int] = field(default_factory=dict)  # per flush: its files not yet seen alive
     topic_ids: dict[TopicPartition, str] = field(default_factory=dict)
     commits: int = 0
+
+    def before(self, tp: TopicPartition, version: int) -> bool:
+        """Tell whether an entry is from before a person let the partition's topic have a txn that may be another's.
+
+        So it is where txns don't name the topic, and the log does not tell whose rows they counted until then.
+        """
+        return version < self.taken_over.get(tp.partition, -1)
 
 
 def first_after(txn: int | None) -> int:
@@ -106,7 +114,7 @@ def check_ends(facts: LogFacts, findings: Findings) -> None:
     """Check, after every file was read, that each flush landed rows up to its txns."""
     for tp, chain in facts.chains.items():
         for version, txn, landed in zip(chain.versions, chain.txns, chain.landed, strict=True):
-            if facts.awaited.get(version) != 0 or landed >= txn:
+            if facts.awaited.get(version) != 0 or landed >= txn or (landed < 0 and facts.before(tp, version)):
                 continue
             if any(first <= txn <= last for first, last in (*chain.gaps, *chain.passed)):
                 continue

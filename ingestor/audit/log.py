@@ -130,7 +130,11 @@ class _Walk:
         names.learn(entry.txns)
         for text, (told, tp) in was.items():
             now = names.partition(text)
-            if tp is None or now is None or now == tp:
+            if tp is None or now is None:
+                continue
+            if not told and text in names.origins and entry.info.get("operation_kind") == SET and not names.by_topic:
+                facts.taken_over[tp.partition] = entry.version
+            if now == tp:
                 continue
             if told:
                 facts.handed_over[tp] = facts.txns[text]

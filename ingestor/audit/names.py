@@ -38,6 +38,7 @@ class Names:
         self._others = [_pattern(scheme, ".+") for scheme in dict.fromkeys((template, *_SCHEMES))]
         self.topic = topics[0] if len(topics) == 1 else None  # of a template that has no place for it
         self.origins: dict[str, Origin] = {}
+        self.by_topic = "topic" in self._ours.groupindex
 
     def learn(self, txns: Mapping[str, int]) -> None:
         """Take in the origins among the txns of an entry; the newest one of a name counts."""

@@ -87,6 +87,7 @@ class RowAudit:
         self._facts = facts
         self._findings = findings
         self._unreadable: set[int] = set()
+        self._newest: dict[TopicPartition, int] = {}  # the newest entry that landed rows of a partition
 
     def batches(self, number: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield a file's columns; a file that can't be read is a finding, and is left out then on."""
@@ -142,6 +143,7 @@ class RowAudit:
             self._facts.awaited[version] -= 1
         for tp, span in spans.items():
             chain = self._facts.chains.get(tp)
+            self._newest[tp] = max(version, self._newest.get(tp, -1))
             if chain is None:
                 continue  # `check_txns` reports it
             chain.saw(version, span.last)
@@ -171,6 +173,8 @@ class RowAudit:
             if txn is None and tp in foreign:
                 reason = "was ingested under another app_id: only duplicates are looked for"
                 self._findings.note(f"{tp} {reason}")
+            elif txn is None and self._facts.before(tp, self._newest.get(tp, -1)):
+                self._findings.note(f"{tp} has rows from before a person let another topic have its txn")
             elif txn is None:
                 sentence = f"{tp} has rows ({offsets_text(first, last)}), but no txn"
                 self._findings.add(Finding("no_txn", sentence, tp=tp, offsets=(first, last)))

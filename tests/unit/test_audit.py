@@ -338,6 +338,21 @@ def test_a_topic_that_a_person_let_take_over_a_txn_is_right(tmp_path: Path) -> N
     assert report.compared == 3
 
 
+def test_a_topic_that_took_over_a_txn_of_which_the_log_did_not_tell_the_origin_is_right(tmp_path: Path) -> None:
+    """As in a table from before origins were recorded; rows of the old topic that come later have no txn."""
+    maker = TableMaker(tmp_path / "raw", app_ids=AppIds(KDI_TEMPLATE, "kdi", ("v2",)))
+    old, new = TopicPartition("v1", 0), TopicPartition("v2", 0)
+    maker.flush(records(0, 1, tp=old))
+    txn = {"txn": {"appId": "kdi-0", "version": -1, "lastUpdated": 1}}
+    maker.append_entry({"commitInfo": {"operation_kind": "set"}}, txn, guard("origin/kdi-0/v2/second"))
+    maker.flush(records(0, 1, 2, tp=new))
+    report = audit(maker, FakeKafka(records(0, 1, 2, tp=new)), from_start=True)
+    assert report.ok, list(report.lines())
+    assert "v1:0 has rows from before a person let another topic have its txn" in report.notes
+    maker.commit([maker.file(records(2, tp=old))], {})
+    assert kinds(audit(maker)) == {"no_txn"}
+
+
 # --- one thing wrong ---
 
 
