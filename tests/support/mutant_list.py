@@ -26,6 +26,7 @@ class Mutant:
 _COMMITTER = (_unit("committer"), _MACHINE)
 _LEDGER = (_unit("ledger"), _unit("placement"), _MACHINE)
 _LANE = (_unit("lane"), _unit("pipeline"), _MACHINE)
+_AUDIT = (_unit("audit"), _unit("audit_removed"))
 _PIPELINE = (_unit("pipeline"), _MACHINE)
 
 MUTANTS = (
@@ -611,6 +612,69 @@ MUTANTS = (
         " or self._batches_bytes >= PLAIN_BYTES",
         " or (self._batches_bytes >= PLAIN_BYTES and not self._packed)",
         (_unit("row_group"),),
+    ),
+    Mutant(
+        "an audit believes a txn that goes back",
+        "audit/log.py",
+        "        elif before is not None and txn <= before:\n",
+        "        elif False:\n",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit takes a truncation for a choice",
+        "audit/log.py",
+        ' and (entry.operation != "DELETE" or predicate not in _EVERYTHING)',
+        "",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit takes files that came back for landed twice",
+        "audit/log.py",
+        "if path in facts.live or (seen and file.new and moved):",
+        "if seen and file.new:",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit overlooks RESTORE",
+        "audit/log.py",
+        'if declared or (removed and (entry.takes_rows or entry.operation == "RESTORE")):',
+        'if declared or (removed and entry.takes_rows and entry.operation != "RESTORE"):',
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit takes rows that came back for gone",
+        "audit/removed.py",
+        "                covered.bits[window][:] = bits\n",
+        "                pass\n",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit takes what was declared for all that went",
+        "audit/removed.py",
+        "if removal.chosen:",
+        "if removal.chosen or removal.declared:",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit says that every offset is there when rows are gone",
+        "audit/__init__.py",
+        "complete=not findings.gone",
+        "complete=True",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit leaves out what a person passed over",
+        "audit/kafka.py",
+        "txn), chain.gaps)",
+        "txn), [*chain.gaps, *chain.passed])",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit is off by one",
+        "audit/facts.py",
+        "return 0 if txn is None else txn + 1",
+        "return 0 if txn is None else txn",
+        _AUDIT,
     ),
     Mutant(
         "an audit holds a packed file's rows all at once",
