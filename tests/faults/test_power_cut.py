@@ -1,0 +1,229 @@
+"""The power is cut at any moment: from every disk that may be left, all that was acknowledged is there and it goes on.
+
+What real processes do to their files is recorded; a model of a disk tells what a cut may leave of it. See
+tests/support/powercut.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import topics
+from tests.support.history import check_table, read_topics
+from tests.support.ingestors import ROUTE
+from tests.support.powercut.ingestion import Ingestion, rebuild, txns_by_version
+from tests.support.powercut.recording import Recorder, ended, library
+from tests.support.powercut.states import sample, states
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.support.ingestors import Deploy, Deployment
+    from tests.support.kafka import Cluster
+    from tests.support.powercut.operations import Operation
+    from tests.support.powercut.states import State
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+TABLE = "lake/raw/orders"  # none of the folders is there in the beginning
+PARTITIONS = 2
+# Often enough for a short history to have some.
+CHECKPOINT_EVERY = 3
+INGESTOR = """
+import ingestor.table_log
+ingestor.table_log.CHECKPOINT_EVERY = int(sys.argv[2])
+from ingestor.cli import main
+sys.argv = ["ingestor", "run", sys.argv[1], "--once"]
+main()
+"""
+WRITER = "from tests.support.powercut.ingestion import main; main()"
+SHM = Path("/dev/shm")
+either_table = pytest.mark.parametrize("partitioned", [False, True], ids=["single", "partitioned"])
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    root = tmp_path.resolve() / "disk"
+    root.mkdir()
+    return Recorder(library(tmp_path), root, tmp_path / "operations")
+
+
+@dataclass(frozen=True)
+class History:
+    """What was recorded, and what it ingested."""
+
+    ingestion: Ingestion
+    operations: Sequence[Operation]
+    txns: Sequence[Mapping[str, int]]  # by version
+
+    def survives_cuts(self, count: int, *, seed: int = 0) -> list[State]:
+        """Start from so many of the disks that cuts may leave; return these."""
+        tried = sample(states(self.operations, seed), count, seed)
+        for state in tried:
+            promised = self.txns[state.acknowledged] if state.acknowledged >= 0 else {}
+            with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None, prefix="power-cut-") as folder:
+                try:
+                    self.ingestion.survives(state, promised, Path(folder))
+                except Exception as error:
+                    raise AssertionError(f"{state}: {error}") from error
+        return tried
+
+
+# --- the whole process ---
+
+
+def record_ingestor(
+    recorder: Recorder, deploy: Deploy, kafka: Cluster, *, partitioned: bool, commits: int, checkpoint_every: int
+) -> tuple[History, Deployment]:
+    """Record an ingestor that drains a topic in about so many commits."""
+    topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
+    rng = random.Random(1)
+    rows = 10
+    records = [
+        topics.Record(value=rng.randbytes(rng.randrange(900)), partition=n % PARTITIONS) for n in range(commits * rows)
+    ]
+    topics.produce(kafka.bootstrap, topic, records)
+    deployment = deploy(
+        topic,
+        table=str(recorder.root / TABLE),
+        partition_by=["ingest_date"] if partitioned else [],
+        flush={"rows": rows},
+    )
+    assert not recorder.run(INGESTOR, str(deployment.config()), str(checkpoint_every))
+    expected = read_topics(kafka.bootstrap, [topic])
+    ingestion = Ingestion(deployment.app_id, TABLE, partitioned, expected)
+    table = recorder.root / TABLE
+    check_table(expected, table, deployment.app_id)
+    assert list((table / "_delta_log").glob("*.checkpoint.parquet")), "checkpoints are part of it"
+    return History(ingestion, recorder.operations(), txns_by_version(table)), deployment
+
+
+def runs_on(state: State, history: History, before: Deployment, deploy: Deploy) -> None:
+    """Start the whole process from a disk, and judge."""
+    deployment = deploy.routes(
+        {ROUTE: {**before.document["routes"][ROUTE], "table": f"disk/{TABLE}"}}, app_id=before.app_id
+    )
+    disk = deployment.folder / "disk"
+    disk.mkdir()
+    rebuild(state.tree, disk)
+    deployment.once()
+    deployment.judge(history.ingestion.expected)
+    deployment.command("audit", "--against-kafka")
+
+
+@either_table
+def test_an_ingestor_s_power_is_cut(
+    recorder: Recorder, deploy: Deploy, kafka: Cluster, *, partitioned: bool
+) -> None:
+    """Table creation, commits and checkpoints; two of the disks are started from by a whole process."""
+    history, deployment = record_ingestor(
+        recorder, deploy, kafka, partitioned=partitioned, commits=10, checkpoint_every=CHECKPOINT_EVERY
+    )
+    tried = history.survives_cuts(500)
+    assert len(tried) == 500
+    for state in random.Random(0).sample(tried, 2):
+        runs_on(state, history, deployment, deploy)
+
+
+# --- the way to the disk alone: quick, and killed and raced at chosen moments ---
+
+
+def writing(recorder: Recorder, *, partitioned: bool, commits: int = 6) -> Ingestion:
+    """Describe what a writer is to ingest, in a file beside the recorded folder."""
+    rng = random.Random(2)
+    expected = {
+        ("orders", partition, offset): (1_700_000_000_000 + offset, None, rng.randbytes(rng.randrange(900)), [])
+        for partition in range(PARTITIONS)
+        for offset in range(commits * 10)
+    }
+    ingestion = Ingestion("shop", TABLE, partitioned, expected)
+    (recorder.log.parent / "ingestion").write_bytes(pickle.dumps(ingestion))
+    return ingestion
+
+
+def arguments(recorder: Recorder) -> tuple[str, ...]:
+    return WRITER, str(recorder.log.parent / "ingestion"), str(recorder.root), "10", str(CHECKPOINT_EVERY)
+
+
+def recorded(recorder: Recorder, ingestion: Ingestion) -> History:
+    check_table(ingestion.expected, recorder.root / TABLE, ingestion.app_id)
+    return History(ingestion, recorder.operations(), txns_by_version(recorder.root / TABLE))
+
+
+@either_table
+def test_a_writer_s_power_is_cut(recorder: Recorder, *, partitioned: bool) -> None:
+    """What it told to be committed is there, and no entry or checkpoint is ever seen in part."""
+    ingestion = writing(recorder, partitioned=partitioned)
+    assert not recorder.run(*arguments(recorder))
+    assert len(recorded(recorder, ingestion).survives_cuts(500)) == 500
+
+
+def kill_and_cut(recorder: Recorder, kill_before: int, count: int, *, partitioned: bool) -> int:
+    """Kill a writer before one of its operations, let another finish the work; return how many disks were tried."""
+    ingestion = writing(recorder, partitioned=partitioned, commits=4)
+    if not recorder.run(*arguments(recorder), kill_before=kill_before):
+        return 0
+    assert not recorder.run(*arguments(recorder))
+    return len(recorded(recorder, ingestion).survives_cuts(count, seed=kill_before))
+
+
+# While it creates the table; around the first link; in the first file; in a later commit; in a checkpoint.
+@pytest.mark.parametrize("kill_before", [3, 8, 9, 12, 40, 130])
+def test_a_writer_is_killed_and_then_the_power_is_cut(recorder: Recorder, kill_before: int) -> None:
+    """What the first one did not come to sync, the second one syncs before it builds on it."""
+    assert kill_and_cut(recorder, kill_before, 60, partitioned=kill_before % 2 == 0)
+
+
+def test_the_power_of_two_writers_is_cut(recorder: Recorder) -> None:
+    """Each builds on what the other one has put, and may not have synced yet."""
+    ingestion = writing(recorder, partitioned=False)
+    both = [recorder.start(*arguments(recorder)) for _ in range(2)]
+    assert [ended(each) for each in both] == [0, 0]
+    recorded(recorder, ingestion).survives_cuts(200)
+
+
+# --- for long ---
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@either_table
+def test_an_ingestor_s_power_is_cut_at_any_moment(
+    recorder: Recorder, deploy: Deploy, kafka: Cluster, *, partitioned: bool
+) -> None:
+    """Every disk of a longer history, with checkpoints as often as in production; 20 whole processes."""
+    history, deployment = record_ingestor(
+        recorder, deploy, kafka, partitioned=partitioned, commits=120, checkpoint_every=50
+    )
+    tried = history.survives_cuts(1_000_000)
+    for state in random.Random(0).sample(tried, 20):
+        runs_on(state, history, deployment, deploy)
+    commits = sum(state.least for state in tried)
+    print(f"{len(tried)} disks, {commits} with nothing but what was synced; {len(history.txns)} versions")  # noqa: T201
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@either_table
+def test_a_writer_is_killed_anywhere_and_then_the_power_is_cut(tmp_path: Path, *, partitioned: bool) -> None:
+    """Before each of its operations."""
+    made = library(tmp_path)
+    total = kills = 0
+    while True:
+        folder = tmp_path.resolve() / f"kill-{kills + 1}"
+        (folder / "disk").mkdir(parents=True)
+        tried = kill_and_cut(
+            Recorder(made, folder / "disk", folder / "operations"), kills + 1, 100, partitioned=partitioned
+        )
+        if not tried:
+            break
+        kills, total = kills + 1, total + tried
+    print(f"{kills} kills, {total} disks")  # noqa: T201
+    assert kills > 100
