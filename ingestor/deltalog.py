@@ -225,6 +225,14 @@ def entries(files: Files, first: int, last: int) -> Iterator[Entry]:
         yield entry
 
 
+def tail(files: Files, version: int) -> Iterator[Entry]:
+    """Yield the entries after the last checkpoint, up to a version; those that are cleaned up are left out."""
+    for found in range((checkpointed(files) or -1) + 1, version + 1):
+        entry = read_entry(files, found)
+        if entry is not None:
+            yield entry
+
+
 def latest_origins(
     files: Files, version: int, wanted: Collection[str], *, look_back: int = 100
 ) -> dict[str, Mapping[str, str]]:

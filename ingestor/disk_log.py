@@ -1,4 +1,4 @@
-"""What the log of a table on a local disk is made of: entries and checkpoints that a power cut finds whole, or not at all.
+"""The log of a table on a local disk: a power cut finds each entry and each checkpoint whole, or not at all.
 
 delta-rs syncs nothing: after a power cut each name that it gave may stand for a file that is empty or torn, or be gone
 together with the folders above it. So all that an ingestor puts into a log is written under another name, synced, and
@@ -53,11 +53,10 @@ def put_entry(
 
 
 def create(root: Path, schema: RawSchema) -> None:
-    """Create a table; FileExistsError if there is one. It lasts once it is anchored."""
+    """Create a table; FileExistsError if there is one. Whoever opens it then sees to it that it lasts."""
     log = root / deltalog.LOG_DIR
     log.mkdir(parents=True, exist_ok=True)
     put_entry(log, 0, _first_actions(schema, time.time_ns() // 1_000_000))
-    sync(log)
 
 
 def _first_actions(schema: RawSchema, now_ms: int) -> list[dict[str, Any]]:

@@ -82,6 +82,7 @@ class RawTable:
         self._seen = self._landed = handle.version()
         self._table_id = str(handle.metadata().id)
         self._verify(handle)
+        self._log.secure(deltalog.tail(self.storage, self._seen))
         self.txns: dict[str, int]
         self.origins: dict[str, Mapping[str, str]]
         self.txns, self.origins = self._snapshot(self._seen)
@@ -127,7 +128,9 @@ class RawTable:
         changed = False
         try:
             txns, origins = dict(self.txns), dict(self.origins)
-            for entry in deltalog.entries(self.storage, self._seen + 1, newest):
+            entries = [*deltalog.entries(self.storage, self._seen + 1, newest)]
+            self._log.secure(entries)
+            for entry in entries:
                 self._refuse_rewind(entry, txns)
                 txns.update(entry.txns)
                 origins.update(entry.origins)

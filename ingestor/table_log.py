@@ -9,12 +9,13 @@ feature that would ask for more (`table_rules`); delta-rs opens and checkpoints 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow.fs as pafs
 from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
@@ -23,12 +24,12 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from ingestor import deltalog
-from ingestor.disk_log import checkpoint, put_entry
+from ingestor.disk_log import checkpoint, put_entry, sync
 from ingestor.storage import LocalStorage, local_root
 from ingestor.table_open import believed, open_handle, reopen_handle, storage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from deltalake import DeltaTable
@@ -68,6 +69,9 @@ class TableLog(Protocol):
 
         Whatever is raised, the entry may be there.
         """
+
+    def secure(self, entries: Iterable[deltalog.Entry]) -> None:
+        """Return only when entries that somebody put survive a power cut: ours is not to outlive those it follows."""
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version, through a handle of its own; return that version."""
@@ -129,6 +133,9 @@ class StoreLog:
             post_commithook_properties=_NO_HOOKS,
         )
 
+    def secure(self, entries: Iterable[deltalog.Entry]) -> None:
+        """Do nothing: what can be read is durable."""
+
     def checkpoint(self) -> int:
         """Write it where it belongs: a finished upload is whole."""
         handle = reopen_handle(self._uri, self._options)
@@ -184,6 +191,19 @@ class DiskLog:
                 raise FileNotFoundError(errno.ENOENT, "not there as it was", deltalog.entry_path(version - 1))
 
         put_entry(self._log, version, _actions(entry, self._partition_by, _now_ms()), before=compare)
+
+    def secure(self, entries: Iterable[deltalog.Entry]) -> None:
+        """Sync the log's names and, since only ingestors sync, all that other programs have written.
+
+        A file of theirs may be gone by now, compacted and vacuumed.
+        """
+        for entry in entries:
+            if entry.commit_id is None:
+                for added in entry.adds:
+                    with contextlib.suppress(FileNotFoundError):
+                        self.storage.settle(unquote(added.path))
+                self.storage.settle(deltalog.entry_path(entry.version))
+        sync(self._log)
 
     def checkpoint(self) -> int:
         """Let delta-rs write it aside."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import topics
-from tests.support.history import check_table, read_topics
+from tests.support.history import check_table, read_log, read_topics
 from tests.support.ingestors import ROUTE
 from tests.support.powercut.ingestion import Ingestion, rebuild, txns_by_version
 from tests.support.powercut.recording import Recorder, ended, library
@@ -43,7 +43,8 @@ from ingestor.cli import main
 sys.argv = ["ingestor", "run", sys.argv[1], "--once"]
 main()
 """
-WRITER = "from tests.support.powercut.ingestion import main; main()"
+IMPORTED = "from tests.support.powercut.ingestion import compact, main"
+WRITER = f"{IMPORTED}; main()"
 SHM = Path("/dev/shm")
 either_table = pytest.mark.parametrize("partitioned", [False, True], ids=["single", "partitioned"])
 
@@ -63,9 +64,10 @@ class History:
     operations: Sequence[Operation]
     txns: Sequence[Mapping[str, int]]  # by version
 
-    def survives_cuts(self, count: int, *, seed: int = 0) -> list[State]:
-        """Start from so many of the disks that cuts may leave; return these."""
-        tried = sample(states(self.operations, seed), count, seed)
+    def survives_cuts(self, count: int, *, seed: int = 0, acknowledged: int = -1) -> list[State]:
+        """Start from so many of the disks that cuts may leave, once a version was acknowledged; return these."""
+        possible = [state for state in states(self.operations, seed) if state.acknowledged >= acknowledged]
+        tried = sample(possible, count, seed)
         for state in tried:
             promised = self.txns[state.acknowledged] if state.acknowledged >= 0 else {}
             with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None, prefix="power-cut-") as folder:
@@ -119,9 +121,7 @@ def runs_on(state: State, history: History, before: Deployment, deploy: Deploy) 
 
 
 @either_table
-def test_an_ingestor_s_power_is_cut(
-    recorder: Recorder, deploy: Deploy, kafka: Cluster, *, partitioned: bool
-) -> None:
+def test_an_ingestor_s_power_is_cut(recorder: Recorder, deploy: Deploy, kafka: Cluster, *, partitioned: bool) -> None:
     """Table creation, commits and checkpoints; two of the disks are started from by a whole process."""
     history, deployment = record_ingestor(
         recorder, deploy, kafka, partitioned=partitioned, commits=10, checkpoint_every=CHECKPOINT_EVERY
@@ -149,7 +149,7 @@ def writing(recorder: Recorder, *, partitioned: bool, commits: int = 6) -> Inges
 
 
 def arguments(recorder: Recorder) -> tuple[str, ...]:
-    return WRITER, str(recorder.log.parent / "ingestion"), str(recorder.root), "10", str(CHECKPOINT_EVERY)
+    return str(recorder.log.parent / "ingestion"), str(recorder.root), "10", str(CHECKPOINT_EVERY)
 
 
 def recorded(recorder: Recorder, ingestion: Ingestion) -> History:
@@ -161,16 +161,16 @@ def recorded(recorder: Recorder, ingestion: Ingestion) -> History:
 def test_a_writer_s_power_is_cut(recorder: Recorder, *, partitioned: bool) -> None:
     """What it told to be committed is there, and no entry or checkpoint is ever seen in part."""
     ingestion = writing(recorder, partitioned=partitioned)
-    assert not recorder.run(*arguments(recorder))
+    assert not recorder.run(WRITER, *arguments(recorder))
     assert len(recorded(recorder, ingestion).survives_cuts(500)) == 500
 
 
 def kill_and_cut(recorder: Recorder, kill_before: int, count: int, *, partitioned: bool) -> int:
     """Kill a writer before one of its operations, let another finish the work; return how many disks were tried."""
     ingestion = writing(recorder, partitioned=partitioned, commits=4)
-    if not recorder.run(*arguments(recorder), kill_before=kill_before):
+    if not recorder.run(WRITER, *arguments(recorder), kill_before=kill_before):
         return 0
-    assert not recorder.run(*arguments(recorder))
+    assert not recorder.run(WRITER, *arguments(recorder))
     return len(recorded(recorder, ingestion).survives_cuts(count, seed=kill_before))
 
 
@@ -184,9 +184,28 @@ def test_a_writer_is_killed_and_then_the_power_is_cut(recorder: Recorder, kill_b
 def test_the_power_of_two_writers_is_cut(recorder: Recorder) -> None:
     """Each builds on what the other one has put, and may not have synced yet."""
     ingestion = writing(recorder, partitioned=False)
-    both = [recorder.start(*arguments(recorder)) for _ in range(2)]
+    both = [recorder.start(WRITER, *arguments(recorder)) for _ in range(2)]
     assert [ended(each) for each in both] == [0, 0]
     recorded(recorder, ingestion).survives_cuts(200)
+
+
+OTHERS = {
+    "beside": (f"{IMPORTED}; main(compact_after=3)",),
+    "between": (f"{IMPORTED}; main(commits_max=3)", f"{IMPORTED}; compact()", WRITER),
+}
+
+
+@pytest.mark.parametrize("programs", OTHERS.values(), ids=OTHERS)
+def test_what_others_write_without_a_sync_lasts_before_anything_is_built_on_it(
+    recorder: Recorder, programs: Sequence[str]
+) -> None:
+    """OPTIMIZE replaces files that were acknowledged, and neither Spark nor delta-rs syncs what takes their place."""
+    ingestion = writing(recorder, partitioned=True)
+    for program in programs:
+        assert not recorder.run(program, *arguments(recorder))
+    history = recorded(recorder, ingestion)
+    _, optimized = (entry.version for entry in read_log(recorder.root / TABLE).entries if not entry.ours)
+    assert len(history.survives_cuts(100, acknowledged=optimized + 1)) == 100
 
 
 # --- for long ---

@@ -1,9 +1,9 @@
 """A disk by the letter of POSIX: what a file system may show after a power cut, and what it must.
 
-Nothing lasts but what was synced. `fsync` of a file makes its bytes and its size last, not its name; `fsync` of a folder
-makes the names in it last, of files and folders alike, not what they name. All else may be there after a cut, or not, in
-any combination and any order: names that were made, linked, renamed or removed (a rename is there whole or not at all),
-and of a file each page of each write, its size without its bytes (zeros are read then), a size in between.
+Nothing lasts but what was synced. `fsync` of a file makes its bytes and its size last, not its name; `fsync` of a
+folder makes the names in it last, of files and folders alike, not what they name. All else may be there after a cut, or
+not, in any combination and any order: names that were made, linked, renamed or removed (a rename is there whole or not
+at all), and of a file each page of each write, its size without its bytes (zeros are read then), a size in between.
 
 Real file systems do better, each in its own way; who survives all of this survives them, too.
 """
@@ -162,8 +162,8 @@ class Disk:
     def after_a_cut(self, rng: random.Random) -> Iterator[Tree]:
         """Yield what may stand there after a cut now; some more than once.
 
-        All combinations where they are few. Else nothing lost, all lost, each loss alone and each survivor alone, and of
-        pairs and of mixes a sample.
+        All combinations where they are few. Else nothing lost, all lost, each loss alone and each survivor alone, and
+        a sample of pairs and mixes.
         """
         loose = [change for change in self.changes if not change.lasts]
         lasting = [change for change in self.changes if change.lasts]

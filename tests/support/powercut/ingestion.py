@@ -1,7 +1,7 @@
 """What was being ingested when the power was cut: it goes on from whatever the disk still has, in this process.
 
-As a program (`python -c "from tests.support.powercut.ingestion import main; main()" FILE ROWS CHECKPOINT_EVERY`) it is
-the writer to be recorded: through the real table, stager and committer, without Kafka.
+`main` is a program of its own (arguments: the pickled ingestion, the folder, rows of a commit, commits of a checkpoint),
+to be recorded: the real table, stager and committer, without Kafka.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from deltalake import DeltaTable
 
 from ingestor.breaker import Breaker
 from ingestor.budget import Budget
@@ -144,12 +145,13 @@ def _columns(expected: Mapping[Coordinate, Content]) -> Columns:
     )
 
 
-def main() -> None:
+def main(*, commits_max: int = 1_000, compact_after: int = 0) -> None:
     """Commit all there is in several pieces, with a checkpoint every so often; tell each commit as `ingestor` does."""
     file, folder, rows, checkpoint_every = sys.argv[1:]
     ingestion: Ingestion = pickle.loads(Path(file).read_bytes())  # noqa: S301 - the test's own
     writer = ingestion.open(Path(folder))
-    while True:
+    commits = 0
+    while commits < commits_max:
         try:
             version = writer.commit(int(rows))
         except Fenced:
@@ -159,3 +161,13 @@ def main() -> None:
         os.write(2, json.dumps({"event": "committed", "version": version}).encode() + b"\n")
         if version % int(checkpoint_every) == 0:
             writer.table.checkpoint()
+        commits += 1
+        if commits == compact_after:
+            compact()
+
+
+def compact() -> None:
+    """Let delta-rs put larger files in place of the table's small ones."""
+    file, folder, *_ = sys.argv[1:]
+    ingestion: Ingestion = pickle.loads(Path(file).read_bytes())  # noqa: S301 - the test's own
+    DeltaTable(str(Path(folder) / ingestion.table)).optimize.compact()

@@ -112,6 +112,5 @@ def _operation(kind: Kind, first: bytes, second: bytes, inode: int, number: int,
 def tree_of(root: Path) -> Tree:
     """Return what stands below a folder: files with their bytes, folders with None."""
     return {
-        str(path.relative_to(root)): path.read_bytes() if path.is_file() else None
-        for path in sorted(root.rglob("*"))
+        str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in sorted(root.rglob("*"))
     }
