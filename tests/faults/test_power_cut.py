@@ -25,6 +25,7 @@ from tests.support.powercut.states import sample, states
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tests.support.history import Content, Coordinate
     from tests.support.ingestors import Deploy, Deployment
     from tests.support.kafka import Cluster
     from tests.support.powercut.operations import Operation
@@ -138,7 +139,7 @@ def test_an_ingestor_s_power_is_cut(recorder: Recorder, deploy: Deploy, kafka: C
 def writing(recorder: Recorder, *, partitioned: bool, commits: int = 6) -> Ingestion:
     """Describe what a writer is to ingest, in a file beside the recorded folder."""
     rng = random.Random(2)
-    expected = {
+    expected: dict[Coordinate, Content] = {
         ("orders", partition, offset): (1_700_000_000_000 + offset, None, rng.randbytes(rng.randrange(900)), [])
         for partition in range(PARTITIONS)
         for offset in range(commits * 10)
@@ -217,15 +218,14 @@ def test_what_others_write_without_a_sync_lasts_before_anything_is_built_on_it(
 def test_an_ingestor_s_power_is_cut_at_any_moment(
     recorder: Recorder, deploy: Deploy, kafka: Cluster, *, partitioned: bool
 ) -> None:
-    """Every disk of a longer history, with checkpoints as often as in production; 20 whole processes."""
+    """A longer history; ten whole processes."""
     history, deployment = record_ingestor(
-        recorder, deploy, kafka, partitioned=partitioned, commits=120, checkpoint_every=50
+        recorder, deploy, kafka, partitioned=partitioned, commits=50, checkpoint_every=10
     )
-    tried = history.survives_cuts(1_000_000)
-    for state in random.Random(0).sample(tried, 20):
+    tried = history.survives_cuts(4000)
+    for state in random.Random(0).sample(tried, 10):
         runs_on(state, history, deployment, deploy)
-    commits = sum(state.least for state in tried)
-    print(f"{len(tried)} disks, {commits} with nothing but what was synced; {len(history.txns)} versions")  # noqa: T201
+    print(f"{len(tried)} disks of {len(history.txns)} versions, {len(history.operations)} operations")  # noqa: T201
 
 
 @pytest.mark.soak

@@ -1,7 +1,7 @@
 """What was being ingested when the power was cut: it goes on from whatever the disk still has, in this process.
 
-`main` is a program of its own (arguments: the pickled ingestion, the folder, rows of a commit, commits of a checkpoint),
-to be recorded: the real table, stager and committer, without Kafka.
+`main` is a program of its own, to be recorded: the real table, stager and committer, without Kafka. Its arguments are
+the pickled ingestion, the folder, and how many rows make a commit and how many commits a checkpoint.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ def parse(log: bytes, root: Path) -> list[Operation]:
 def _operation(kind: Kind, first: bytes, second: bytes, inode: int, number: int, root: Path) -> Operation:
     if kind in {Kind.WRITE, Kind.NOTE, Kind.TRUNCATE}:
         return Operation(kind, inode=inode, number=number, content=first)
-    paths = [os.fsdecode(each).removeprefix(str(root)).lstrip("/") for each in (first, second)]
-    return Operation(kind, *paths, inode=inode, number=number)
+    path, target = (os.fsdecode(each).removeprefix(str(root)).lstrip("/") for each in (first, second))
+    return Operation(kind, path, target, inode, number)
 
 
 def tree_of(root: Path) -> Tree:

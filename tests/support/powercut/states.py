@@ -37,14 +37,14 @@ def states(operations: Sequence[Operation], seed: int) -> list[State]:
     Of equal disks that is kept before whose cut the most had been acknowledged.
     """
     rng = random.Random(seed)
-    found: dict[tuple[tuple[str, bytes | None], ...], State] = {}
+    found: dict[int, State] = {}
     disk = Disk()
     for number, (operation, acknowledged) in enumerate(zip(operations, _acknowledged(operations), strict=True), 1):
         disk.apply(operation)
         what = f"{operation.kind.name} {operation.path}"
         least = disk.lasting()
         for tree in (least, *disk.after_a_cut(rng)):
-            key = tuple(tree.items())
+            key = hash(tuple(tree.items()))
             if key not in found or found[key].acknowledged < acknowledged:
                 found[key] = State(tree, acknowledged, number, what, least=tree is least)
     return list(found.values())
