@@ -19,11 +19,12 @@ from tests.support import topics
 from tests.support.history import check_table, read_log, read_topics
 from tests.support.ingestors import ROUTE
 from tests.support.powercut.ingestion import Ingestion, rebuild, txns_by_version
+from tests.support.powercut.operations import Kind
 from tests.support.powercut.recording import Recorder, ended, library
 from tests.support.powercut.states import sample, states
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.support.history import Content, Coordinate
     from tests.support.ingestors import Deploy, Deployment
@@ -35,6 +36,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 TABLE = "lake/raw/orders"  # none of the folders is there in the beginning
 PARTITIONS = 2
+ROWS = 10  # of a commit
+COMMITS = 6
 # Often enough for a short history to have some.
 CHECKPOINT_EVERY = 3
 INGESTOR = """
@@ -65,10 +68,11 @@ class History:
     operations: Sequence[Operation]
     txns: Sequence[Mapping[str, int]]  # by version
 
-    def survives_cuts(self, count: int, *, seed: int = 0, acknowledged: int = -1) -> list[State]:
-        """Start from so many of the disks that cuts may leave, once a version was acknowledged; return these."""
-        possible = [state for state in states(self.operations, seed) if state.acknowledged >= acknowledged]
-        tried = sample(possible, count, seed)
+    def survives_cuts(
+        self, count: int, *, seed: int = 0, where: Callable[[State], bool] = lambda _state: True
+    ) -> list[State]:
+        """Start from so many of the disks that cuts may leave; return these."""
+        tried = sample([*filter(where, states(self.operations, seed))], count, seed)
         for state in tried:
             promised = self.txns[state.acknowledged] if state.acknowledged >= 0 else {}
             with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None, prefix="power-cut-") as folder:
@@ -88,16 +92,15 @@ def record_ingestor(
     """Record an ingestor that drains a topic in about so many commits."""
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     rng = random.Random(1)
-    rows = 10
     records = [
-        topics.Record(value=rng.randbytes(rng.randrange(900)), partition=n % PARTITIONS) for n in range(commits * rows)
+        topics.Record(value=rng.randbytes(rng.randrange(900)), partition=n % PARTITIONS) for n in range(commits * ROWS)
     ]
     topics.produce(kafka.bootstrap, topic, records)
     deployment = deploy(
         topic,
         table=str(recorder.root / TABLE),
         partition_by=["ingest_date"] if partitioned else [],
-        flush={"rows": rows},
+        flush={"rows": ROWS},
     )
     assert not recorder.run(INGESTOR, str(deployment.config()), str(checkpoint_every))
     expected = read_topics(kafka.bootstrap, [topic])
@@ -136,13 +139,13 @@ def test_an_ingestor_s_power_is_cut(recorder: Recorder, deploy: Deploy, kafka: C
 # --- the way to the disk alone: quick, and killed and raced at chosen moments ---
 
 
-def writing(recorder: Recorder, *, partitioned: bool, commits: int = 6) -> Ingestion:
+def writing(recorder: Recorder, *, partitioned: bool) -> Ingestion:
     """Describe what a writer is to ingest, in a file beside the recorded folder."""
     rng = random.Random(2)
     expected: dict[Coordinate, Content] = {
         ("orders", partition, offset): (1_700_000_000_000 + offset, None, rng.randbytes(rng.randrange(900)), [])
         for partition in range(PARTITIONS)
-        for offset in range(commits * 10)
+        for offset in range(COMMITS * ROWS)
     }
     ingestion = Ingestion("shop", TABLE, partitioned, expected)
     (recorder.log.parent / "ingestion").write_bytes(pickle.dumps(ingestion))
@@ -150,7 +153,7 @@ def writing(recorder: Recorder, *, partitioned: bool, commits: int = 6) -> Inges
 
 
 def arguments(recorder: Recorder) -> tuple[str, ...]:
-    return str(recorder.log.parent / "ingestion"), str(recorder.root), "10", str(CHECKPOINT_EVERY)
+    return str(recorder.log.parent / "ingestion"), str(recorder.root), str(ROWS), str(CHECKPOINT_EVERY)
 
 
 def recorded(recorder: Recorder, ingestion: Ingestion) -> History:
@@ -166,20 +169,47 @@ def test_a_writer_s_power_is_cut(recorder: Recorder, *, partitioned: bool) -> No
     assert len(recorded(recorder, ingestion).survives_cuts(500)) == 500
 
 
-def kill_and_cut(recorder: Recorder, kill_before: int, count: int, *, partitioned: bool) -> int:
-    """Kill a writer before one of its operations, let another finish the work; return how many disks were tried."""
-    ingestion = writing(recorder, partitioned=partitioned, commits=4)
-    if not recorder.run(WRITER, *arguments(recorder), kill_before=kill_before):
+def kill_and_cut(recorder: Recorder, kill_after: int, count: int, *, partitioned: bool) -> int:
+    """Kill a writer after so many operations, let another finish the work; return how many disks were tried."""
+    ingestion = writing(recorder, partitioned=partitioned)
+    if not recorder.run(WRITER, *arguments(recorder), kill_after=kill_after):
         return 0
+    killed_at = len(recorder.operations())
     assert not recorder.run(WRITER, *arguments(recorder))
-    return len(recorded(recorder, ingestion).survives_cuts(count, seed=kill_before))
+    soon = range(killed_at, killed_at + 100)  # later there is nothing left to sync of what the first one did
+    tried = recorded(recorder, ingestion).survives_cuts(
+        count, seed=kill_after, where=lambda state: state.cut_after in soon
+    )
+    return len(tried)
 
 
-# While it creates the table; around the first link; in the first file; in a later commit; in a checkpoint.
-@pytest.mark.parametrize("kill_before", [3, 8, 9, 12, 40, 130])
-def test_a_writer_is_killed_and_then_the_power_is_cut(recorder: Recorder, kill_before: int) -> None:
-    """What the first one did not come to sync, the second one syncs before it builds on it."""
-    assert kill_and_cut(recorder, kill_before, 60, partitioned=kill_before % 2 == 0)
+MOMENTS: dict[str, Callable[[Operation], bool]] = {
+    "a folder above the table": lambda done: done.kind is Kind.MKDIR and done.path == "lake/raw",
+    "the first entry": lambda done: done.kind is Kind.LINK and done.target.endswith(f"{0:020d}.json"),
+    "a data file": lambda done: done.kind is Kind.OPEN and "part-" in done.path,
+    "another entry": lambda done: done.kind is Kind.LINK and done.target.endswith(f"{CHECKPOINT_EVERY + 2:020d}.json"),
+    "a checkpoint": lambda done: done.kind is Kind.RENAME and done.target.endswith(".checkpoint.parquet"),
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Operation]:
+    """What a writer does that nobody kills."""
+    folder = tmp_path_factory.mktemp("undisturbed").resolve()
+    (folder / "disk").mkdir()
+    recorder = Recorder(library(folder), folder / "disk", folder / "operations")
+    writing(recorder, partitioned=True)
+    recorder.run(WRITER, *arguments(recorder))
+    return [done for done in recorder.operations() if done.kind is not Kind.NOTE]
+
+
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
+def test_a_writer_is_killed_and_then_the_power_is_cut(
+    recorder: Recorder, undisturbed: list[Operation], moment: Callable[[Operation], bool]
+) -> None:
+    """Right behind it is made, and not synced: who comes next syncs it before it builds on it."""
+    made = next(number for number, done in enumerate(undisturbed, 1) if moment(done))
+    assert kill_and_cut(recorder, made, 150, partitioned=True)
 
 
 def test_the_power_of_two_writers_is_cut(recorder: Recorder) -> None:
@@ -187,7 +217,7 @@ def test_the_power_of_two_writers_is_cut(recorder: Recorder) -> None:
     ingestion = writing(recorder, partitioned=False)
     both = [recorder.start(WRITER, *arguments(recorder)) for _ in range(2)]
     assert [ended(each) for each in both] == [0, 0]
-    recorded(recorder, ingestion).survives_cuts(200)
+    recorded(recorder, ingestion).survives_cuts(300)
 
 
 OTHERS = {
@@ -206,7 +236,7 @@ def test_what_others_write_without_a_sync_lasts_before_anything_is_built_on_it(
         assert not recorder.run(program, *arguments(recorder))
     history = recorded(recorder, ingestion)
     _, optimized = (entry.version for entry in read_log(recorder.root / TABLE).entries if not entry.ours)
-    assert len(history.survives_cuts(100, acknowledged=optimized + 1)) == 100
+    assert len(history.survives_cuts(100, where=lambda state: state.acknowledged > optimized)) == 100
 
 
 # --- for long ---
@@ -239,7 +269,7 @@ def test_a_writer_is_killed_anywhere_and_then_the_power_is_cut(tmp_path: Path, *
         folder = tmp_path.resolve() / f"kill-{kills + 1}"
         (folder / "disk").mkdir(parents=True)
         tried = kill_and_cut(
-            Recorder(made, folder / "disk", folder / "operations"), kills + 1, 100, partitioned=partitioned
+            Recorder(made, folder / "disk", folder / "operations"), kills, 100, partitioned=partitioned
         )
         if not tried:
             break

@@ -193,10 +193,17 @@ def test_a_state_goes_with_what_was_acknowledged_by_then() -> None:
     assert [(dict(state.tree), state.acknowledged) for state in found] == [({}, -1), ({"a": b""}, 3)]
 
 
-def test_a_sample_has_the_least_first_and_no_more_than_was_asked_for() -> None:
+def test_a_sample_has_the_telling_states_first_and_no_more_than_was_asked_for() -> None:
+    """What was synced alone, and all but one name."""
     found = states([mkdir(str(n)) for n in range(5)], seed=0)
-    picked = sample(found, 10, seed=0)
-    assert len(picked) == 10
-    assert picked[0].least
-    assert sample(found, 1_000, seed=0)[0].least
+    telling = [{str(n): None for n in range(count) if n != lost} for count in range(1, 6) for lost in range(count)]
+    picked = sample(found, 20, seed=0)
+    assert len(picked) == 20
+    assert all(dict(state.tree) in [{}, *telling] for state in found if state.telling)
+    assert [state.telling for state in picked] == sorted((state.telling for state in picked), reverse=True)
     assert len(sample(found, 1_000, seed=0)) == len(found)
+
+
+def test_all_but_one_name() -> None:
+    found = list(disk_after(mkdir("a"), sync_folder(), mkdir("b"), mkdir("c")).without_one_name())
+    assert found == [{"a": None, "c": None}, {"a": None, "b": None}]

@@ -159,6 +159,11 @@ class Disk:
         changes = [change for change in self.changes if change.lasts]
         return _tree(self.root, changes, {file: file.lasting for file in self._reachable()})
 
+    def without_one_name(self) -> Iterator[Tree]:
+        """Yield what stands there if a single operation on names is lost: where order was relied on, that shows it."""
+        for lost in (change for change in self.changes if not change.lasts):
+            yield _tree(self.root, [change for change in self.changes if change is not lost], {})
+
     def after_a_cut(self, rng: random.Random) -> Iterator[Tree]:
         """Yield what may stand there after a cut now; some more than once.
 

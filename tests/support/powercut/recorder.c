@@ -2,7 +2,7 @@
 
    POWERCUT_ROOT   the folder, as an absolute path without symbolic links
    POWERCUT_LOG    where to write; a later process appends
-   POWERCUT_KILL   if set: the process ends by SIGKILL before its operation of this number (the first one is 1)
+   POWERCUT_KILL   if set: the process ends by SIGKILL when it has done so many operations and begins another one
 
    One record: struct head, then `first` bytes and `second` bytes. What is written to standard error is recorded too: that
    is how the log of the process tells what was acknowledged, and when. A lock is held around each operation and its
@@ -37,7 +37,7 @@ struct head {
 static char root[PATH_MAX];
 static size_t root_size;
 static int output = -1;
-static long kill_before, done;
+static long kill_after, done;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ssize_t (*real_write)(int, const void *, size_t);
 
@@ -61,7 +61,7 @@ __attribute__((constructor)) static void begin(void) {
     output = fcntl(opened, F_DUPFD_CLOEXEC, 500);
     if (output < 0) abort();
     REAL(close)(opened);
-    kill_before = end == NULL ? 0 : atol(end);
+    kill_after = end == NULL ? -1 : atol(end);
     root_size = strlen(folder);
     memcpy(root, folder, root_size + 1);
 }
@@ -113,13 +113,14 @@ static void record(char kind, uint64_t inode, int64_t number, const void *first,
     struct iovec parts[] = {{&head, sizeof head}, {(void *)first, first_size}, {(void *)second, second_size}};
     ssize_t expected = (ssize_t)(sizeof head + first_size + second_size);
     if (REAL(writev)(output, parts, 3) != expected) abort();
+    if (kind != 'n') done++;
 }
 
 static void enter(void) {
     pthread_mutex_lock(&lock);
     while (flock(output, LOCK_EX) != 0 && errno == EINTR) {
     }
-    if (kill_before != 0 && ++done == kill_before) kill(getpid(), SIGKILL);
+    if (done == kill_after) kill(getpid(), SIGKILL);
 }
 
 static void leave(void) {

@@ -46,8 +46,8 @@ class Recorder:
     root: Path
     log: Path
 
-    def start(self, program: str, *arguments: str, kill_before: int = 0) -> subprocess.Popen[bytes]:
-        """Start a program, to be killed before its operation of this number, if one is given."""
+    def start(self, program: str, *arguments: str, kill_after: int | None = None) -> subprocess.Popen[bytes]:
+        """Start a program, to be killed after so many operations, if a number is given."""
         found = (str(_IMPORTED_FROM), os.environ.get("PYTHONPATH", ""))
         environment = {
             **os.environ,
@@ -55,7 +55,7 @@ class Recorder:
             "LD_PRELOAD": str(self.library),
             "POWERCUT_ROOT": str(self.root),
             "POWERCUT_LOG": str(self.log),
-            **({"POWERCUT_KILL": str(kill_before)} if kill_before else {}),
+            **({} if kill_after is None else {"POWERCUT_KILL": str(kill_after)}),
         }
         return subprocess.Popen(
             [sys.executable, "-c", ENDS_WITH_PARENT + program, *arguments],
@@ -65,9 +65,9 @@ class Recorder:
             stderr=subprocess.PIPE,
         )
 
-    def run(self, program: str, *arguments: str, kill_before: int = 0) -> bool:
+    def run(self, program: str, *arguments: str, kill_after: int | None = None) -> bool:
         """Run a program to its end; tell whether it was killed."""
-        return ended(self.start(program, *arguments, kill_before=kill_before)) != 0
+        return ended(self.start(program, *arguments, kill_after=kill_after)) != 0
 
     def operations(self) -> list[Operation]:
         """Return all that was recorded so far; it must explain every byte that stands in the folder now."""

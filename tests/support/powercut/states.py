@@ -25,7 +25,7 @@ class State:
     acknowledged: int
     cut_after: int  # the number of the operation, from 1
     operation: str
-    least: bool = False  # whether nothing is there but what was synced
+    telling: bool = False  # whether nothing is there but what was synced, or all but a single name
 
     def __str__(self) -> str:
         return f"cut after operation {self.cut_after} ({self.operation}), version {self.acknowledged} acknowledged"
@@ -42,11 +42,11 @@ def states(operations: Sequence[Operation], seed: int) -> list[State]:
     for number, (operation, acknowledged) in enumerate(zip(operations, _acknowledged(operations), strict=True), 1):
         disk.apply(operation)
         what = f"{operation.kind.name} {operation.path}"
-        least = disk.lasting()
-        for tree in (least, *disk.after_a_cut(rng)):
+        telling = [disk.lasting(), *disk.without_one_name()]
+        for at, tree in enumerate((*telling, *disk.after_a_cut(rng))):
             key = hash(tuple(tree.items()))
             if key not in found or found[key].acknowledged < acknowledged:
-                found[key] = State(tree, acknowledged, number, what, least=tree is least)
+                found[key] = State(tree, acknowledged, number, what, telling=at < len(telling))
     return list(found.values())
 
 
@@ -64,8 +64,7 @@ def _acknowledged(operations: Iterable[Operation]) -> Iterator[int]:
 
 
 def sample(found: Sequence[State], count: int, seed: int) -> list[State]:
-    """Return so many of them: those with nothing but what was synced, and any of the others."""
-    least = [state for state in found if state.least]
-    others = [state for state in found if not state.least]
-    left = max(0, count - len(least))
-    return [*least, *(random.Random(seed).sample(others, left) if left < len(others) else others)]
+    """Return so many of them, the telling ones first."""
+    rng = random.Random(seed)
+    shuffled = rng.sample(found, len(found))
+    return sorted(shuffled, key=lambda state: not state.telling)[:count]
