@@ -23,6 +23,8 @@ class Mutant:
     tests: tuple[str, ...]
 
 
+_POWER_CUT = "tests/faults/test_power_cut.py"
+_POWER = (f"{_POWER_CUT}::test_a_writer_s_power_is_cut",)
 _COMMITTER = (_unit("committer"), _MACHINE)
 _LEDGER = (_unit("ledger"), _unit("placement"), _MACHINE)
 _LANE = (_unit("lane"), _unit("pipeline"), _MACHINE)
@@ -94,7 +96,7 @@ MUTANTS = (
         "committer.py",
         'self._patience.until_answered(lambda: self._table.settle(slot), doing="syncing the log entry")  # noqa: B023',
         "pass",
-        _COMMITTER,
+        (*_COMMITTER, *_POWER),
     ),
     Mutant(
         "one retry too few",
@@ -752,17 +754,10 @@ MUTANTS = (
     ),
     Mutant(
         "an entry on a disk replaces another one",
-        "table_log.py",
+        "disk_log.py",
         ".hardlink_to(aside)",
         ".write_bytes(aside.read_bytes())",
         (_CONTRACT, _unit("table_log")),
-    ),
-    Mutant(
-        "an entry on a disk is there before it is synced",
-        "table_log.py",
-        "                os.fsync(file.fileno())\n",
-        "",
-        (_unit("table_log"),),
     ),
     Mutant(
         "an entry on a disk is put after any other",
@@ -809,9 +804,73 @@ MUTANTS = (
     Mutant(
         "a lost race creates the table again",
         "table_open.py",
-        "            commit_properties=CommitProperties(max_commit_retries=0),\n        )\n",
-        "        )\n",
+        "                commit_properties=CommitProperties(max_commit_retries=0),\n            )\n",
+        "            )\n",
         (_CONTRACT,),
+    ),
+    # --- the power is cut ---
+    Mutant(
+        "data files on a disk are not synced",
+        "storage.py",
+        "        _fsync(target)\n",
+        "        if target.suffix == '.json':\n            _fsync(target)\n",
+        _POWER,
+    ),
+    Mutant(
+        "the folders of data files are not synced",
+        "storage.py",
+        "            _fsync(folder)\n",
+        "            if folder.name == '_delta_log':\n                _fsync(folder)\n",
+        _POWER,
+    ),
+    Mutant(
+        "the log's folder is not synced after the link",
+        "storage.py",
+        "            _fsync(folder)\n",
+        "            if folder.name != '_delta_log':\n                _fsync(folder)\n",
+        _POWER,
+    ),
+    Mutant(
+        "an entry on a disk is there before it is synced",
+        "disk_log.py",
+        "            os.fsync(file.fileno())\n",
+        "",
+        (_unit("table_log"), *_POWER),
+    ),
+    Mutant(
+        "the folders above a table are not synced",
+        "table_open.py",
+        "        disk_log.anchor(root)\n",
+        "        pass\n",
+        _POWER,
+    ),
+    Mutant(
+        "a checkpoint is in the log before it is synced",
+        "disk_log.py",
+        "    sync(file)\n",
+        "",
+        _POWER,
+    ),
+    Mutant(
+        "a checkpoint is hinted at before its name is synced",
+        "disk_log.py",
+        "    file.replace(folder / file.name)\n    sync(folder)\n",
+        "    file.replace(folder / file.name)\n",
+        _POWER,
+    ),
+    Mutant(
+        "entries of others are built on before they are synced",
+        "table_log.py",
+        "        sync(self._log)\n",
+        "",
+        (f"{_POWER_CUT}::test_a_writer_is_killed_and_then_the_power_is_cut",),
+    ),
+    Mutant(
+        "what other programs wrote is built on before it is synced",
+        "table_log.py",
+        "            if entry.commit_id is None:\n",
+        "            if False:\n",
+        (f"{_POWER_CUT}::test_what_others_write_without_a_sync_lasts_before_anything_is_built_on_it",),
     ),
     Mutant(
         "a txn that goes back not noticed",
