@@ -93,7 +93,10 @@ class Exposition:
     def encode(self, accept: str) -> tuple[bytes, str]:
         """Return everything in the form that is asked for, and that form's content type."""
         encoder: Callable[[_Part], bytes]
-        encoder, content_type = choose_encoder(accept)
+        try:
+            encoder, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is no number: any form will do
+            encoder, content_type = choose_encoder("")
         families = list(self._registry.collect())
         quick = [family for family in families if isinstance(family, PartitionFamily)]
         text = encoder(_Part([family for family in families if not isinstance(family, PartitionFamily)]))

@@ -1,24 +1,20 @@
 """The read-only HTTP server for probes, Prometheus and people: a daemon thread beside the pipeline.
 
 It only asks: `State` answers from what the pipeline keeps anyway. Whatever fails in here ends in a 500 for the one who
-asked, never in the process; and no number of slow clients takes more than a few threads.
+asked, never in the process. How connections are dealt with: `http_server`.
 """
 
 from __future__ import annotations
 
 import json
-import socket
 import threading
-from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ingestor import logs
 from ingestor.errors import ConfigError
 from ingestor.exposition import Exposition
+from ingestor.http_server import Answer, Server
 from ingestor.page import page
 
 if TYPE_CHECKING:
@@ -26,8 +22,6 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-_CLIENTS_MAX = 32
-_CLIENT_SECONDS = 10.0
 _STOP_POLL_SECONDS = 0.1
 _REPEAT_SECONDS = 60.0
 _TEXT = "text/plain; charset=utf-8"
@@ -48,15 +42,6 @@ class State(Protocol):
 
     def components(self) -> Mapping[str, str | None]:
         """Return what is wrong with each part (kafka, storage, breaker, dead_letters); None if nothing is."""
-
-
-class Answer(NamedTuple):
-    """A whole response."""
-
-    status: HTTPStatus
-    content_type: str
-    body: bytes
-    policy: str = "default-src 'none'"
 
 
 class HttpServer:
@@ -101,9 +86,9 @@ def require_port(host: str, port: int) -> None:
     _listen(host, port, cast("_Pages", None)).server_close()  # nobody is answered
 
 
-def _listen(host: str, port: int, pages: _Pages) -> _Server:
+def _listen(host: str, port: int, pages: _Pages) -> Server:
     try:
-        return _Server(host, port, pages)
+        return Server(host, port, pages)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         message = f"http: can't listen on {host}:{port}: {reason}"
@@ -187,72 +172,3 @@ def _text(status: HTTPStatus, text: str) -> Answer:
 
 def _json(status: HTTPStatus, value: object) -> Answer:
     return Answer(status, _JSON, json.dumps(value, default=str).encode())
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = _CLIENTS_MAX
-
-    def __init__(self, host: str, port: int, pages: _Pages) -> None:
-        self._slots = threading.BoundedSemaphore(_CLIENTS_MAX)
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), partial(_Handler, pages))
-
-    def server_bind(self) -> None:
-        """Bind without looking up the host's name, which can take half a minute."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in socketserver
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - same
-        """Say nothing: a client that hangs up is no event."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server_version = "ingestor"
-    sys_version = ""
-    timeout = _CLIENT_SECONDS
-
-    def __init__(self, pages: _Pages, *args: Any) -> None:  # noqa: ANN401 - as in socketserver
-        self._pages = pages
-        super().__init__(*args)
-
-    def do_GET(self) -> None:
-        self._send(self._pages.answer(urlsplit(self.path).path, self.headers.get("Accept", "")))
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def __getattr__(self, name: str) -> Callable[[], None]:
-        """Refuse every other method: nothing can be changed through here."""
-        if name.startswith("do_"):
-            return partial(self._send, _text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"))
-        raise AttributeError(name)
-
-    def _send(self, answer: Answer) -> None:
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Security-Policy", answer.policy)
-        self.send_header("Referrer-Policy", "no-referrer")
-        if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - as in http.server
-        """Say nothing: probes come every few seconds."""

@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import resource
 import socket
+import subprocess
+import sys
+import threading
+import time
 from http.client import HTTPConnection, HTTPResponse
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ingestor import http_server
 from ingestor.errors import ConfigError
 from ingestor.http import HttpServer
+from ingestor.http_server import CLIENTS_MAX
 from ingestor.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
 from tests.support.fakes.state import FakeState
@@ -190,20 +199,112 @@ def test_a_client_that_talks_nonsense_or_hangs_up_harms_no_one(server: HttpServe
     assert ask(server, "/livez")[0].status == 200
 
 
-def test_too_many_clients_are_turned_away_until_others_go(server: HttpServer) -> None:
-    clients = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(33)]
-    assert clients[-1].recv(1) == b""
+def test_of_too_many_clients_the_oldest_makes_room(server: HttpServer) -> None:
+    """A probe gets through although every place is taken by somebody who says nothing."""
+    clients = [connect(server) for _ in range(CLIENTS_MAX)]
+    for _ in range(3):
+        assert ask(server, "/livez")[0].status == 200
+    assert clients[0].recv(1) == b""
     for client in clients:
         client.close()
 
-    for _ in range(100):
-        try:
-            assert ask(server, "/livez")[0].status == 200
-        except ConnectionError:
-            continue
-        else:
-            return
-    pytest.fail("no client got through")
+
+def test_clients_that_send_a_byte_now_and_then_take_nothing_away(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time limit is for the whole request, not for each read."""
+    monkeypatch.setattr(http_server, "_CLIENT_SECONDS", 1.0)
+    clients = [connect(server) for _ in range(CLIENTS_MAX)]
+    cut_off: set[socket.socket] = set()
+    while len(cut_off) < len(clients):
+        for client in set(clients) - cut_off:
+            try:
+                client.sendall(b"G")
+            except OSError:
+                cut_off.add(client)
+        assert ask(server, "/livez")[0].status == 200
+    for client in clients:
+        client.close()
+
+
+def test_a_thread_that_can_not_be_started_costs_one_answer_only(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its place is free again: else a healthy process would be deaf after 32 of them."""
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        for _ in range(CLIENTS_MAX + 1):
+            with connect(server) as client:
+                assert client.recv(1) == b""
+    assert ask(server, "/livez")[0].status == 200
+
+
+def no_thread(_self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("accept", ["text/plain; version=banana", "application/openmetrics-text; version=1.0.0.0.x"])
+def test_metrics_come_whatever_is_asked_for(server: HttpServer, accept: str) -> None:
+    """A scraper that asks for an odd version gets the plain form."""
+    assert ask(server, "/metrics", headers={"Accept": accept})[0].status == 200
+
+
+def test_a_target_that_is_no_url_is_answered(server: HttpServer) -> None:
+    """Silence looks like a dead process."""
+    with connect(server) as client:
+        client.sendall(b"GET http://[::1/livez HTTP/1.0\r\n\r\n")
+        assert b" 400 " in client.makefile("rb").readline()
+
+
+def test_out_of_descriptors_livez_still_answers() -> None:
+    """In a process of its own, whose files are used up; the loop that takes connections must not spin either."""
+    program = """
+import os, resource, sys, time
+from tests.unit.test_http import probe_without_descriptors
+probe_without_descriptors()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "answered 200 200 200" in done.stdout
+    assert float(done.stdout.split("cpu ")[1]) < 0.5
+
+
+def probe_without_descriptors() -> None:
+    """Ask from another process while this one has no descriptor left; print the answers, and the CPU of a second."""
+    server = HttpServer("127.0.0.1", 0, FakeState(), Metrics().registry)
+    server.start()
+    asker = subprocess.Popen(
+        [sys.executable, "-c", _ASKER, str(server.port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert asker.stdin is not None
+    assert asker.stdout is not None
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    with contextlib.suppress(OSError):
+        while True:
+            os.dup(0)
+    asker.stdin.write("go\n")
+    asker.stdin.flush()
+    answers = asker.stdout.readline().strip()
+    before = time.process_time()
+    time.sleep(1)
+    sys.stdout.write(f"answered {answers} cpu {time.process_time() - before}")
+
+
+_ASKER = """
+import sys, http.client
+sys.stdin.readline()
+found = []
+for _ in range(3):
+    connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=10)
+    connection.request("GET", "/livez")
+    found.append(str(connection.getresponse().status))
+    connection.close()
+print(*found, flush=True)
+"""
+
+
+def connect(server: HttpServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
 
 
 def test_a_port_in_use_is_a_configuration_error(server: HttpServer, state: FakeState, metrics: Metrics) -> None:
