@@ -122,10 +122,11 @@ def _is_other(name: str, noted: Noted, existing: Mapping[str, int], ids: Mapping
 
 def marks_on(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]) -> set[bytes]:
     """Return the marks that committed records bear; those of other attempts are marks of nothing."""
-    return {mark for message in committed(config, spans) if (mark := _mark_of(message)) is not None}
+    return {mark for message in committed(config, spans) if (mark := mark_of(message)) is not None}
 
 
-def _mark_of(message: Message) -> bytes | None:
+def mark_of(message: Message) -> bytes | None:
+    """Return the mark that a message bears as its last header, None if it bears none."""
     headers: Any = message.headers() or [("", None)]
     name, value = headers[-1]
     return value if name == MARK and isinstance(value, bytes) and len(value) == _MARK_CHARS else None
