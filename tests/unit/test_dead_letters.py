@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.dead_letters import letters, portions
+from ingestor.dead_letters import letters, pending, portions
 from ingestor.dead_letters.attempt import Attempt, mark_of
 from ingestor.dead_letters.letters import SCHEMA, Coordinate, DeadLetter, ranges
 from ingestor.dead_letters.message import dead_letter, replayed
 from ingestor.dead_letters.replayed import Replayed
 from ingestor.dead_letters.selection import Selection
 from ingestor.dead_letters.service import Status
+from ingestor.deltalog import AddedFile, Entry
 from ingestor.storage import LocalStorage
 from tests.support.quarantine import letter
 
@@ -219,6 +220,45 @@ def test_what_was_replayed_is_what_the_txns_say(places: list[tuple[str, int, int
 
     every = [Coordinate(topic, partition, offset) for topic in "ab" for partition in range(3) for offset in range(31)]
     assert Replayed.of("shop", txns).without(every) == [origin for origin in every if origin not in set(origins)]
+
+
+# --- the table's log -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "adds", "removes", "changes", "verdict"),
+    [
+        ("WRITE", 1, 0, True, "new"),
+        ("STREAMING UPDATE", 2, 0, True, "new"),
+        ("WRITE", 1, 1, True, "put back"),
+        ("CREATE OR REPLACE TABLE AS SELECT", 1, 1, True, "put back"),
+        ("RESTORE", 1, 0, True, "put back"),
+        ("RESTORE", 1, 1, True, "put back"),
+        ("RESTORE", 0, 1, True, "quiet"),
+        ("WRITE", 0, 1, True, "quiet"),
+        ("OPTIMIZE", 1, 2, False, "quiet"),
+        ("COMPUTE STATS", 1, 0, False, "quiet"),
+        ("DELETE", 1, 1, True, "quiet"),
+        ("UPDATE", 1, 1, True, "quiet"),
+        ("MERGE", 1, 1, True, "quiet"),
+        ("SET TBLPROPERTIES", 0, 0, True, "quiet"),
+    ],
+)
+def test_an_entry_is_judged_by_what_it_did(
+    operation: str,
+    adds: int,
+    removes: int,
+    changes: bool,  # noqa: FBT001
+    verdict: str,
+) -> None:
+    """What only adds is new, what may have put back what was there is a person's to judge, the rest moves nothing in."""
+    added = tuple(AddedFile(f"a{n}", 1, {}, {}, changes) for n in range(adds))
+    gone = tuple(f"r{n}" for n in range(removes))
+    entry = Entry(3, {"operation": operation}, adds=added, removes=gone)
+
+    assert pending.is_new(entry) == (verdict == "new")
+    assert pending.puts_back(entry) == (verdict == "put back")
+    assert pending.is_quiet(entry) == (verdict == "quiet")
 
 
 # --- selection and status --------------------------------------------------------------------------------------------
