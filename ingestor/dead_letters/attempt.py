@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingestor.dead_letters.message import MARK
 from ingestor.dead_letters.scan import committed
+from ingestor.errors import Unavailable
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -73,9 +74,12 @@ class Attempt:
 
 
 def as_they_are(broker: Broker, names: Collection[str]) -> dict[str, Noted]:
-    """Return ids and ends of topics, of those that exist."""
+    """Return ids and ends of topics. All must be there: nothing may be sent to one that is not noted."""
     existing = broker.topics()
-    wanted = sorted(set(names) & existing.keys())
+    wanted = sorted(set(names))
+    missing = [name for name in wanted if name not in existing]
+    if missing:
+        raise Unavailable(f"Kafka does not show topic {missing[0]}")
     ids = broker.topic_ids(wanted)
     marks = broker.watermarks([TopicPartition(name, number) for name in wanted for number in range(existing[name])])
     return {

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ATTEMPT = "dlq_attempt"
 BEFORE_ALL = -1
+_ALL_SENT = 2**63
 _QUIET_ENTRIES_MAX = 20  # so many entries without anything may pass before the txn moves over them
 _KEEPS_ROWS = ("DELETE", "UPDATE", "MERGE")  # what these add are rows of the files that they remove
 
@@ -64,6 +65,7 @@ class Pending:
     position: int | None
     owner: int
     attempt: Attempt | None = None
+    highest: dict[TopicPartition, int] = field(default_factory=dict)  # offsets sent since the table was read
     appends: list[Entry] = field(default_factory=list)
     rewritten: set[str] = field(default_factory=set)  # files whose rows went into others
     homes: list[str] = field(default_factory=list)  # and these
@@ -233,7 +235,10 @@ def _existing(table: Quarantine, paths: Iterable[str]) -> set[str]:
 
 
 def _highest(version: Version, names: Names) -> Callable[[TopicPartition], int]:
-    return lambda tp: version.txns.get(names.highest(tp), BEFORE_ALL)
+    """Return up to which offset each partition's letters were sent; where an older version noted none, of all."""
+    noted = any(name.startswith(f"{names.position}/") for name in version.txns)
+    unknown = BEFORE_ALL if noted else _ALL_SENT
+    return lambda tp: version.txns.get(names.highest(tp), unknown)
 
 
 def _pass_over(table: Quarantine, gone: Mapping[str, int], *, skip_gap: bool) -> None:

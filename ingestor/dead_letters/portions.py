@@ -117,7 +117,8 @@ class _File:
     def __init__(self, source: pa.NativeFile) -> None:
         self._source = source
         metadata = pq.read_metadata(source)
-        leaves = [metadata.schema.column(number) for number in range(len(metadata.schema))]
+        columns = (metadata.schema.column(number) for number in range(len(metadata.schema)))
+        leaves = [column for column in columns if column.path.partition(".")[0] in _COLUMNS]
         self._parquet = pq.ParquetFile(
             source,
             metadata=metadata,

@@ -24,7 +24,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ingestor import logs
@@ -38,13 +37,12 @@ from ingestor.dead_letters.topics import DeadLetterTopics
 from ingestor.errors import ConfigError, DataLossError, Fenced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ingestor.broker import Broker
     from ingestor.dead_letters.letters import DeadLetter
     from ingestor.dead_letters.pending import Batch, Pending
     from ingestor.dead_letters.quarantine import Version
-    from ingestor.records import TopicPartition
     from ingestor.settings import Settings
 
 _NOTE_EVERY = 10_000  # letters; fewer commits on the table, at the price of a longer look after a kill
@@ -120,16 +118,15 @@ class Publisher:
         batches = log.batches(self.table, version, pending, self._names, skip_gap=self._skip_gap)
         there = self._take_over(pending)
         letters = unnoted = 0
-        highest: dict[TopicPartition, int] = {}
         for batch in batches:
-            number = self._send_entry(sender, batch, pending, there, highest)
+            number = self._send_entry(sender, batch, pending, there)
             letters += number
             unnoted += number
             if batch is batches[-1]:
-                self._note(pending, batch.until, None, highest)
+                self._note(pending, batch.until, None)
             elif unnoted >= _NOTE_EVERY:
                 attempt = pending.attempt or Attempt()
-                self._note(pending, batch.until, attempt.over(self._broker, attempt.topics), highest)
+                self._note(pending, batch.until, attempt.over(self._broker, attempt.topics))
                 unnoted = 0
         return letters
 
@@ -156,10 +153,8 @@ class Publisher:
             msg, hint=f"`{command}` sends those letters again, to the topic as it is now, whether they were sent or not"
         )
 
-    def _send_entry(
-        self, sender: Sender, batch: Batch, pending: Pending, there: set[bytes], highest: dict[TopicPartition, int]
-    ) -> int:
-        """Send the letters of a batch; return how many, and note the highest offset of each partition."""
+    def _send_entry(self, sender: Sender, batch: Batch, pending: Pending, there: set[bytes]) -> int:
+        """Send the letters of a batch; return how many."""
         found = batch.index(self.table)
         offsets = by_partition(coordinates(found))
         needed: dict[str, int] = {}
@@ -173,7 +168,7 @@ class Publisher:
             count += self._send_letters(sender, left, attempt)
             self._on_step()
         for tp, partition_offsets in offsets.items():
-            highest[tp] = max(partition_offsets[-1], highest.get(tp, log.BEFORE_ALL))
+            pending.highest[tp] = max(partition_offsets[-1], pending.highest.get(tp, log.BEFORE_ALL))
         self._log.info("dead letters published", entry=batch.until, letters=count, already_there=len(found) - count)
         return count
 
@@ -197,27 +192,19 @@ class Publisher:
             self._on_sent(self.route, topic, number)
         return len(letters)
 
-    def _note(
-        self,
-        pending: Pending,
-        done: int,
-        attempt: Attempt | None,
-        highest: Mapping[TopicPartition, int] = MappingProxyType({}),
-    ) -> None:
+    def _note(self, pending: Pending, done: int, attempt: Attempt | None) -> None:
         """Commit the position, and the attempt that is open then; raise Fenced if another has noted something."""
         owner = 0 if attempt is None else secrets.randbelow(_OWNERS) + 1
         info = self.table.info("dlq_publish") | ({} if attempt is None else {log.ATTEMPT: attempt.as_noted()})
         names = self._names
 
         def put(version: Version) -> int:
-            if (version.txns.get(names.position), version.txns.get(names.attempt, 0)) != (
-                pending.position,
-                pending.owner,
-            ):
+            newest = (version.txns.get(names.position), version.txns.get(names.attempt, 0))
+            if newest != (pending.position, pending.owner):
                 raise Fenced("another publisher has noted its progress")
             quiet = attempt is None and all(log.is_quiet(entry) for entry in version.entries(done + 1))
             value = version.number + 1 if quiet else done
-            offsets = {names.highest(tp): offset for tp, offset in highest.items()}
+            offsets = {names.highest(tp): offset for tp, offset in pending.highest.items()}
             raised = {name: max(offset, version.txns.get(name, offset)) for name, offset in offsets.items()}
             version.put_txn({names.position: value, names.attempt: owner, **raised}, info)
             return value

@@ -146,15 +146,16 @@ class Replayer:
             return set(), 0
         self._log.warning("a replay was not finished", letters=len(intent.origins()), next="looks what was sent")
         found = self._since(intent)
-        ours = self.table.compare_and_swap(lambda newest: self._take_over(newest, intent))
+        attempt = intent.attempt.without(found.other).over(self._broker, found.other)
+        ours = self.table.compare_and_swap(lambda newest: self._take_over(newest, intent, attempt))
         marks = marks_on(self._settings.kafka, found.spans)
         there = {origin for origin in ours.origins() if ours.attempt.mark(origin) in marks}
         return ours.origins(), self._finish(sender, ours, there)
 
-    def _take_over(self, version: Version, intent: Intent) -> Intent:
-        """Commit the same intent anew, so that whoever had begun it can't close it any more."""
+    def _take_over(self, version: Version, intent: Intent, attempt: Attempt) -> Intent:
+        """Commit the same letters anew, so that whoever had begun to send them can't close the intent any more."""
         self._require(version, intent.txn)
-        ours = dataclasses.replace(intent, txn=intent.txn + 2)
+        ours = Intent(intent.txn + 2, intent.letters, attempt)
         info = self.table.info("dlq_replay_begun") | {_INTENT: ours.as_noted()}
         version.put_txn({self._app_id: ours.txn}, info)
         return ours

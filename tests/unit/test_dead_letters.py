@@ -251,7 +251,7 @@ def test_an_entry_is_judged_by_what_it_did(
     changes: bool,  # noqa: FBT001
     verdict: str,
 ) -> None:
-    """What only adds is new, what may have put back what was there is a person's to judge, the rest moves nothing in."""
+    """What only adds is new; what may have put rows back is a person's to judge; the rest brings nothing."""
     added = tuple(AddedFile(f"a{n}", 1, {}, {}, changes) for n in range(adds))
     gone = tuple(f"r{n}" for n in range(removes))
     entry = Entry(3, {"operation": operation}, adds=added, removes=gone)
