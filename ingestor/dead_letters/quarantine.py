@@ -71,12 +71,15 @@ class Quarantine:
     def look(self) -> Version | None:
         """Return the table's newest version; None if there is no table, because nothing was ever parsed."""
         storage = self.storage  # first: delta-rs takes a URL that it can't read for a table that is not there
-        with self.reading(), contextlib.suppress(TableNotFoundError):
-            handle = open_handle(self.uri, self.options)
+        with self.reading():
+            try:
+                handle = open_handle(self.uri, self.options)
+            except TableNotFoundError:
+                storage.list(deltalog.LOG_DIR)  # raises if the folder can't be read: delta-rs says the same of both
+                return None
             self._refuse_foreign(handle)
             version = handle.version()
             return Version(self, handle, version, deltalog.txns_at(storage, version))
-        return None
 
     def look_again(self) -> Version:
         """Return the newest version of a table that was there before."""

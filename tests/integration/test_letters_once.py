@@ -387,16 +387,17 @@ def test_letters_that_were_compacted_with_those_that_were_sent_are_told_from_the
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("command", "place", "words"),
     [
-        ("foo://bucket/letters", "Unknown scheme"),
-        ("az://container/letters", "Account must be specified"),
-        ("hdfs://nowhere/letters", "NameNode"),
-        ("s3://a b/letters", "Could not parse"),
+        ("list", "foo://bucket/letters", "Unknown scheme"),
+        ("list", "az://container/letters", "Account must be specified"),
+        ("list", "hdfs://nowhere/letters", "NameNode"),
+        ("list", "s3://a b/letters", "Could not parse"),
+        ("publish", "foo://bucket/letters", "Unknown scheme"),
+        ("replay", "foo://bucket/letters", "Unknown scheme"),
     ],
 )
-@pytest.mark.parametrize("command", ["list", "publish", "replay"])
-def test_a_table_whose_url_can_not_be_read_is_told(shop: Shop, place: str, words: str, command: str) -> None:
+def test_a_table_whose_url_can_not_be_read_is_told(shop: Shop, command: str, place: str, words: str) -> None:
     """By its name, with what to correct, and never as an empty one."""
     shop.configure(parse={"events": {"quarantine": place}})
 
@@ -406,3 +407,16 @@ def test_a_table_whose_url_can_not_be_read_is_told(shop: Shop, place: str, words
     assert ended.last_line.startswith(f"ingestor: reading quarantine table {place}: ")
     assert words in ended.last_line
     assert "correct the table's URL or storage_options" in ended.last_line
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_quarantine(shop: Shop) -> None:
+    """Though delta-rs says that there is no table."""
+    shop.quarantine(*shop.letters(1))
+    shop.table.chmod(0)
+    try:
+        ended = ingestor("dlq", "list", shop.config, bound=True)
+    finally:
+        shop.table.chmod(0o755)
+
+    assert ended.code == 4, ended.stdout
+    assert f"reading quarantine table {shop.table}: access is denied" in ended.last_line
