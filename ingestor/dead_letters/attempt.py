@@ -100,7 +100,7 @@ class Since:
 def since(broker: Broker, attempt: Attempt) -> Since:
     """Compare an attempt's topics with what they are now; a partition that was not noted had nothing then."""
     existing = broker.topics()
-    ids = broker.topic_ids(sorted(attempt.topics.keys() & existing.keys()))
+    ids = _told_ids(broker, [name for name, noted in attempt.topics.items() if noted.id and name in existing])
     other = {name for name, noted in attempt.topics.items() if _is_other(name, noted, existing, ids)}
     same = sorted(attempt.topics.keys() - other)
     spans, lost = {}, []
@@ -115,6 +115,15 @@ def since(broker: Broker, attempt: Attempt) -> Since:
         if max(first, marks.low) < marks.high:
             spans[tp] = (max(first, marks.low), marks.high)
     return Since({tp: span for tp, span in spans.items() if tp.topic not in other}, tuple(lost), tuple(sorted(other)))
+
+
+def _told_ids(broker: Broker, names: Sequence[str]) -> dict[str, str]:
+    """Return ids of topics that were told once: without them a guard would let through whoever asks often enough."""
+    ids = broker.topic_ids(names)
+    untold = [name for name in names if name not in ids]
+    if untold:
+        raise Unavailable(f"Kafka does not tell the id of topic {untold[0]}")
+    return ids
 
 
 def _is_other(name: str, noted: Noted, existing: Mapping[str, int], ids: Mapping[str, str]) -> bool:
