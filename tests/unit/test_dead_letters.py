@@ -12,18 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingestor.broker import Watermarks
 from ingestor.dead_letters import letters, pending, portions
-from ingestor.dead_letters.attempt import Attempt, mark_of
+from ingestor.dead_letters.attempt import Attempt, Noted, mark_of, since
 from ingestor.dead_letters.letters import SCHEMA, Coordinate, DeadLetter, ranges
 from ingestor.dead_letters.message import dead_letter, replayed
 from ingestor.dead_letters.replayed import Replayed
 from ingestor.dead_letters.selection import Selection
 from ingestor.dead_letters.service import Status
 from ingestor.deltalog import AddedFile, Entry
+from ingestor.errors import Unavailable
+from ingestor.records import TopicPartition
 from ingestor.storage import LocalStorage
 from tests.support.quarantine import letter
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 YEAR_9999_US = 253_402_300_799_999_000
@@ -201,6 +205,63 @@ def test_nobody_else_can_make_a_mark() -> None:
 def test_messages_of_others_bear_no_mark(headers: Any) -> None:
     """They may be on the topic too."""
     assert mark_of(Message(b"x", headers)) is None  # type: ignore[arg-type]
+
+
+class Cluster:
+    """A cluster with one topic, as far as an attempt asks."""
+
+    def __init__(self, marks: list[tuple[int, int]], topic_id: str) -> None:
+        self._marks = {TopicPartition("t-dlq", n): Watermarks(low, high, high) for n, (low, high) in enumerate(marks)}
+        self._id = topic_id
+
+    def topics(self) -> dict[str, int]:
+        return {"t-dlq": len(self._marks)} if self._marks else {}
+
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        return dict.fromkeys(names, self._id) if self._id else {}
+
+    def watermarks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        return {tp: self._marks[tp] for tp in tps}
+
+
+@pytest.mark.parametrize(
+    ("marks", "topic_id", "spans", "lost", "other"),
+    [
+        ([(0, 9), (0, 3)], "A", {0: (5, 9)}, [], []),
+        ([(0, 5), (0, 3), (0, 2)], "A", {2: (0, 2)}, [], []),  # a partition more
+        ([(7, 9), (0, 3)], "A", {0: (7, 9)}, [0], []),  # retention was quicker
+        ([(0, 9), (0, 9)], "B", {}, [], ["t-dlq"]),  # made anew, with more
+        ([(0, 9), (0, 2)], "A", {}, [], ["t-dlq"]),  # shorter than it was
+        ([(0, 9)], "A", {}, [], ["t-dlq"]),
+        ([], "A", {}, [], ["t-dlq"]),  # gone
+    ],
+)
+def test_what_has_come_since_an_attempt_is_seen_or_known_to_be_lost(
+    marks: list[tuple[int, int]], topic_id: str, spans: dict[int, Any], lost: list[int], other: list[str]
+) -> None:
+    """By the topic's id first, then by what its partitions hold."""
+    cluster: Any = Cluster(marks, topic_id)
+    found = since(cluster, Attempt(topics={"t-dlq": Noted("A", [5, 3])}))
+
+    assert {tp.partition: span for tp, span in found.spans.items()} == spans
+    assert [tp.partition for tp in found.lost] == lost
+    assert list(found.other) == other
+
+
+def test_a_topic_whose_id_is_not_told_any_more_is_waited_for() -> None:
+    """Else whoever asks often enough gets by; where none was told before, offsets have to do."""
+    cluster: Any = Cluster([(0, 9), (0, 3)], "")
+    with pytest.raises(Unavailable, match="does not tell the id of topic t-dlq"):
+        since(cluster, Attempt(topics={"t-dlq": Noted("A", [5, 3])}))
+    assert not since(cluster, Attempt(topics={"t-dlq": Noted("", [5, 3])})).other
+
+
+def test_nothing_is_sent_to_a_topic_that_kafka_does_not_show() -> None:
+    """A kill would leave nobody who knows where to look."""
+    cluster: Any = Cluster([(0, 9)], "A")
+    with pytest.raises(Unavailable, match="does not show topic elsewhere"):
+        Attempt().over(cluster, ["t-dlq", "elsewhere"])
+    assert Attempt().over(cluster, ["t-dlq"]).topics == {"t-dlq": Noted("A", [9])}
 
 
 # --- what was replayed -----------------------------------------------------------------------------------------------
