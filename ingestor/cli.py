@@ -217,6 +217,13 @@ def dlq_publish(
     skip_gap: Annotated[
         bool, typer.Option("--skip-gap", help="Go on behind letters whose log entries or files are gone.")
     ] = False,
+    resend: Annotated[
+        bool, typer.Option("--resend", help="Send again what may have been on a dead letter topic that was deleted.")
+    ] = False,
+    accept: Annotated[
+        int | None,
+        typer.Option("--accept", min=0, metavar="VERSION", help="What a RESTORE or overwrite put back counts as sent."),
+    ] = None,
 ) -> None:
     """Send what is new in quarantine to the dead letter topics, each letter once.
 
@@ -225,7 +232,15 @@ def dlq_publish(
     from ingestor.dead_letters import commands, service
 
     loaded = _load(config)
-    commands.publish(loaded, service.parsed_routes(loaded, route), every, skip_gap=skip_gap, tell=typer.echo)
+    commands.publish(
+        loaded,
+        service.parsed_routes(loaded, route),
+        every,
+        skip_gap=skip_gap,
+        resend=resend,
+        accept=accept,
+        tell=typer.echo,
+    )
 
 
 @dlq.command(name="list", short_help="Show what lies in quarantine, without payloads.")

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ingestor.broker import Broker
+from ingestor.dead_letters.publish import Publisher
 from ingestor.dead_letters.replay import Replayer
 from ingestor.dead_letters.service import Service, publish_once
 from ingestor.errors import ConfigError, IngestorError, Unavailable
@@ -13,6 +14,7 @@ from ingestor.settings_types import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import timedelta
 
     from ingestor.dead_letters.letters import Coordinate
     from ingestor.dead_letters.selection import Selection
@@ -22,12 +24,29 @@ _SHOWN = 1_000  # more are counted only
 
 
 def publish(
-    settings: Settings, routes: Sequence[str], every: str | None, *, skip_gap: bool, tell: Callable[[str], None]
+    settings: Settings,
+    routes: Sequence[str],
+    every: str | None,
+    *,
+    skip_gap: bool = False,
+    resend: bool = False,
+    accept: int | None = None,
+    tell: Callable[[str], None],
 ) -> None:
-    """Publish once, or every so often."""
-    if every is None:
-        publish_once(settings, routes, skip_gap=skip_gap, tell=tell)
-        return
+    """Publish once, or every so often; before that, take a person's answer to a RESTORE or overwrite."""
+    pause = None if every is None else _pause(every)
+    if accept is not None:
+        if len(routes) != 1:
+            raise ConfigError(f"--accept {accept}: several routes have versions", hint="give --route ROUTE too")
+        Publisher(settings, routes[0], Broker(settings.kafka)).accept(accept)
+        tell(f"{routes[0]}: version {accept} is accepted: what it put into the table counts as sent")
+    if pause is None:
+        publish_once(settings, routes, skip_gap=skip_gap, resend=resend, tell=tell)
+    else:
+        Service(settings, routes, pause, skip_gap=skip_gap, resend=resend).run()
+
+
+def _pause(every: str) -> timedelta:
     hint = "write a number with a unit: 90s, 15m or 24h"
     try:
         pause = duration(every)
@@ -35,7 +54,7 @@ def publish(
         raise ConfigError(f"--every {every}: is no duration", hint=hint) from None
     if pause.total_seconds() < 1:
         raise ConfigError(f"--every {every}: is no pause", hint=hint)
-    Service(settings, routes, pause, skip_gap=skip_gap).run()
+    return pause
 
 
 def replay(

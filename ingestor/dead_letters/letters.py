@@ -1,15 +1,15 @@
-"""Dead letters as the quarantine table holds them: its columns, and how its files are read.
+"""Dead letters as the quarantine table holds them: its columns, and which rows its files have.
 
 Spark writes the files, so a timestamp may be INT96 and a column may come without its time zone; whatever was written,
-what comes out of here is `SCHEMA`. Payloads are read only for the rows that are wanted: `index` finds these and their
-order from the narrow columns, `batches` fetches them in portions that fit into memory.
+what comes out of here is `SCHEMA`. `index` finds rows and their order from the narrow columns alone; `portions` then
+fetches the letters.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ingestor.records import HEADERS, TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ingestor.storage import Storage
 
@@ -40,12 +40,8 @@ SCHEMA = pa.schema(
         pa.field("replayed_at", TIMESTAMP),
     ]
 )
-# A portion is what one Kafka transaction sends: it has to be through well within the transaction's time-out.
-_ROWS_MAX = 5_000
-_BYTES_MAX = 32 << 20
-_HEADERS = "message_headers"
-_FLAT = [name for name in SCHEMA.names if name not in (_HEADERS, "replayed_at")]
-_FILE, _ROW = "file", "row"  # where a row lies
+FILE, ROW = "file", "row"  # where a row lies
+INT96_UNIT = "us"  # nanoseconds would end in the year 2262
 
 
 class Coordinate(NamedTuple):
@@ -77,6 +73,13 @@ class DeadLetter:
     error_class: str
     error_message: str
 
+    @property
+    def size(self) -> int:
+        """Return how many bytes it has, as a message and not as a file packs it."""
+        texts = (self.error_reason, self.error_class, self.error_message)
+        own = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.value or b"") + len(self.key or b"") + own + sum(map(len, texts))
+
 
 def index(storage: Storage, paths: Sequence[str], columns: Sequence[str] = ()) -> pa.Table:
     """Return the coordinates of all rows of some files, with more columns if wanted, and where each row lies.
@@ -87,92 +90,24 @@ def index(storage: Storage, paths: Sequence[str], columns: Sequence[str] = ()) -
     parts = []
     for number, path in enumerate(paths):
         with storage.open_input(path) as source:
-            table = _conformed(_parquet(source), names)
+            table = _conformed(pq.ParquetFile(source, coerce_int96_timestamp_unit=INT96_UNIT), names)
         rows = len(table)
-        table = table.append_column(_FILE, pa.array(np.full(rows, number, np.int32)))
-        parts.append(table.append_column(_ROW, pa.array(np.arange(rows, dtype=np.int64))))
+        table = table.append_column(FILE, pa.array(np.full(rows, number, np.int32)))
+        parts.append(table.append_column(ROW, pa.array(np.arange(rows, dtype=np.int64))))
     if not parts:
-        fields = [*(SCHEMA.field(name) for name in names), pa.field(_FILE, pa.int32()), pa.field(_ROW, pa.int64())]
+        fields = [*(SCHEMA.field(name) for name in names), pa.field(FILE, pa.int32()), pa.field(ROW, pa.int64())]
         return pa.schema(fields).empty_table()
     return pa.concat_tables(parts).sort_by([(name, "ascending") for name in COORDINATES])
 
 
-def portions(storage: Storage, paths: Sequence[str], found: pa.Table) -> list[pa.Table]:
-    """Cut an index into portions that one transaction can send and memory can hold."""
-    rows = encoded = 0
-    for path in paths if len(found) else ():
-        with storage.open_input(path) as source:
-            metadata = pq.ParquetFile(source).metadata
-        rows += metadata.num_rows
-        encoded += sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-    size = max(1, min(_ROWS_MAX, _BYTES_MAX * max(rows, 1) // max(encoded, 1)))
-    return [found.slice(first, size) for first in range(0, len(found), size)]
-
-
-def fetch(storage: Storage, paths: Sequence[str], portion: pa.Table) -> list[DeadLetter]:
-    """Return the letters that a portion of an index names, in its order; row groups without any are not read."""
-    files = portion.column(_FILE).to_numpy()
-    rows = portion.column(_ROW).to_numpy()
-    letters: dict[tuple[int, int], DeadLetter] = {}
-    for number in np.unique(files).tolist():
-        wanted = np.sort(rows[files == number])
-        with storage.open_input(paths[number]) as source:
-            for row, letter in _rows_of(_parquet(source), wanted):
-                letters[number, row] = letter
-    return [letters[place] for place in zip(files.tolist(), rows.tolist(), strict=True)]
-
-
-def _rows_of(parquet: pq.ParquetFile, wanted: Any) -> Iterator[tuple[int, DeadLetter]]:  # noqa: ANN401 - numpy
-    first = 0
-    for group in range(parquet.metadata.num_row_groups):
-        end = first + parquet.metadata.row_group(group).num_rows
-        here = wanted[(wanted >= first) & (wanted < end)]
-        if len(here):
-            places = pa.array(here - first)
-            table = _conformed(parquet, _FLAT, group=group).take(places)
-            yield from zip(here.tolist(), _letters(table, _headers(parquet, group, here - first)), strict=True)
-        first = end
-
-
-def _headers(parquet: pq.ParquetFile, group: int, places: Any) -> list[Any]:  # noqa: ANN401 - numpy
-    """Return the headers of some rows; one by one, for Arrow can't take from all that its writers nest in a list."""
-    if _HEADERS not in parquet.schema_arrow.names:
-        return [None] * len(places)
-    column = parquet.read_row_group(group, columns=[_HEADERS]).column(_HEADERS)
-    return [column[place].as_py() for place in places.tolist()]
-
-
-def _letters(table: pa.Table, headers: Sequence[Any]) -> Iterator[DeadLetter]:
-    micros = table.column("message_timestamp").cast(pa.int64()).to_pylist()  # Python's datetime ends at 9999
-    columns = table.drop_columns(["message_timestamp"]).to_pylist()
-    for row, micro, own in zip(columns, micros, headers, strict=True):
-        yield DeadLetter(
-            origin=Coordinate(*(row[name] for name in COORDINATES)),
-            timestamp_ms=None if micro is None else micro // 1000,
-            value=row["message_payload"],
-            key=row["message_key"],
-            headers=tuple((each["key"] or "", each["value"]) for each in own or ()),
-            error_reason=row["error_reason"] or "",
-            error_class=row["error_class"] or "",
-            error_message=row["error_message"] or "",
-        )
-
-
-def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
-    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")  # nanoseconds would end in the year 2262
-
-
-def _conformed(parquet: pq.ParquetFile, names: Sequence[str], *, group: int | None = None) -> pa.Table:
+def _conformed(parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
     """Read columns and make them what `SCHEMA` says; one that the file has not got is null."""
     present = [name for name in names if name in parquet.schema_arrow.names]
-    table = parquet.read(columns=present) if group is None else parquet.read_row_group(group, columns=present)
+    table = parquet.read(columns=present)
     arrays = []
     for name in names:
         kind = SCHEMA.field(name).type
-        if name not in present:
-            arrays.append(pa.nulls(len(table), kind))
-        else:
-            arrays.append(table.column(name).cast(kind))
+        arrays.append(table.column(name).cast(kind) if name in present else pa.nulls(len(table), kind))
     return pa.table(dict(zip(names, arrays, strict=True)))
 
 

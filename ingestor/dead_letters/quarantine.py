@@ -9,6 +9,7 @@ looks again, and lets decide again.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import uuid
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from deltalake.exceptions import TableNotFoundError
 from ingestor import deltalog
 from ingestor.committer import system_rng, waits_between
 from ingestor.dead_letters.letters import COORDINATES, SCHEMA
+from ingestor.dead_letters.portions import portions
 from ingestor.errors import OccExhaustedError, RefusedError, Unavailable
 from ingestor.failures import classify
 from ingestor.probe import probe
@@ -32,7 +34,7 @@ from ingestor.table_open import open_handle, storage_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ingestor.dead_letters.letters import Coordinate
+    from ingestor.dead_letters.letters import Coordinate, DeadLetter
     from ingestor.settings import Settings
     from ingestor.storage import Storage
 
@@ -54,21 +56,30 @@ class Quarantine:
     def __init__(self, settings: Settings, route: str) -> None:
         self.uri: str = settings.parse[route].quarantine
         self.options = settings.storage_options
-        self.storage: Storage = storage_of(self.uri, self.options)
         self._retry = settings.routes[route].retry
         self._occ = settings.routes[route].occ
         self._app_id = settings.app_id
-        self._route = route
+        self.route = route
         self._probed = False
+
+    @functools.cached_property
+    def storage(self) -> Storage:
+        """The table's files; opened when first needed, so that what is wrong with one route stops only that one."""
+        with self.reading():
+            return storage_of(self.uri, self.options)
 
     def look(self) -> Version | None:
         """Return the table's newest version; None if there is no table, because nothing was ever parsed."""
-        with self.reading(), contextlib.suppress(TableNotFoundError):
-            handle = open_handle(self.uri, self.options)
+        storage = self.storage  # first: delta-rs takes a URL that it can't read for a table that is not there
+        with self.reading():
+            try:
+                handle = open_handle(self.uri, self.options)
+            except TableNotFoundError:
+                storage.list(deltalog.LOG_DIR)  # raises if the folder can't be read: delta-rs says the same of both
+                return None
             self._refuse_foreign(handle)
             version = handle.version()
-            return Version(self, handle, version, deltalog.txns_at(self.storage, version))
-        return None
+            return Version(self, handle, version, deltalog.txns_at(storage, version))
 
     def look_again(self) -> Version:
         """Return the newest version of a table that was there before."""
@@ -86,9 +97,19 @@ class Quarantine:
         except Exception as error:
             raise classify(error, doing=f"reading quarantine table {self.uri}") from error
 
+    def letters(self, paths: Sequence[str], found: pa.Table) -> Iterator[list[DeadLetter]]:
+        """Yield the letters that an index of some files names, in portions."""
+        parts = portions(self.storage, paths, found)
+        while True:
+            with self.reading():
+                portion = next(parts, None)
+            if portion is None:
+                return
+            yield portion
+
     def info(self, kind: str) -> dict[str, Any]:
         """Return what every commit of ours says of itself."""
-        return {"app_id": self._app_id, "route": self._route, "operation_kind": kind}
+        return {"app_id": self._app_id, "route": self.route, "operation_kind": kind}
 
     def prepare_to_write(self) -> None:
         """Refuse a store that can't keep two writers apart."""
@@ -192,22 +213,21 @@ class Version:
         """Return the files that hold this version's rows."""
         return [unquote(file.path) for file in live_files(self.table.uri, self.table.options, self.number)]
 
-    def put_txn(self, app_id: str, value: int, info: Mapping[str, Any]) -> int:
-        """Commit one txn and no rows as the next version; return that version."""
+    def put_txn(self, txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
+        """Commit txns and no rows as the next version."""
         commit_id = uuid.uuid4().hex
-        properties = _properties(app_id, value, info, commit_id)
+        properties = _properties(txns, info, commit_id)
         self.table.attempt(lambda: self._append_nothing(properties), self.number + 1, commit_id)
-        return self.number + 1
 
     def put_replayed(
-        self, origins: Sequence[Coordinate], moment_us: int, app_id: str, value: int, info: Mapping[str, Any]
+        self, origins: Sequence[Coordinate], moment_us: int, txns: Mapping[str, int], info: Mapping[str, Any]
     ) -> None:
-        """Mark letters as replayed, and commit a txn with it, as the next version.
+        """Mark letters as replayed, and commit txns with it, as the next version.
 
         A letter that is no longer there needs no mark: it was moved to silver meanwhile.
         """
         commit_id = uuid.uuid4().hex
-        properties = _properties(app_id, value, info, commit_id)
+        properties = _properties(txns, info, commit_id)
 
         def put() -> None:
             merge = self.handle.merge(
@@ -242,15 +262,10 @@ def _marks(origins: Sequence[Coordinate], moment_us: int) -> pa.Table:
     return pa.table({**columns, "moment": pa.array([moment_us] * len(origins), TIMESTAMP)})
 
 
-def _properties(app_id: str, value: int, info: Mapping[str, Any], commit_id: str) -> CommitProperties:
+def _properties(txns: Mapping[str, int], info: Mapping[str, Any], commit_id: str) -> CommitProperties:
     now_ms = time.time_ns() // 1_000_000
     return CommitProperties(
         max_commit_retries=0,
-        app_transactions=[Transaction(app_id, value, now_ms)],
+        app_transactions=[Transaction(app_id, value, now_ms) for app_id, value in txns.items()],
         custom_metadata={**info, "commit_id": commit_id},
     )
-
-
-def is_new(entry: deltalog.Entry) -> bool:
-    """Tell whether an entry brought new dead letters; whoever removes files only rewrites what was there."""
-    return bool(entry.adds) and not entry.removes and all(file.data_change for file in entry.adds)

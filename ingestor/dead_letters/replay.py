@@ -1,53 +1,54 @@
 """Sends chosen dead letters of one route back to the topics that they came from, each once.
 
-    take over the transactional id ─▶ an intent is open? ─ yes ─▶ finish it
+    take over the transactional id ─▶ an intent is open? ─ yes ─▶ make it ours, finish it
               │ no
               ▼
-    commit an intent: which letters, and where their topics end now      (txn odd: open)
+    commit an intent: which letters, a secret, and the topics with their ids and ends      (txn odd: open)
               ▼
     send them, each portion in one Kafka transaction
               ▼
-    mark them as replayed in the table, and close the intent by the same commit     (txn even)
+    mark them as replayed in the table, and close the intent by the same commit            (txn even)
 
 A replay that was killed leaves an open intent. Whoever comes next first shuts it out of Kafka, reads the topics from
-the noted ends to see which letters are there (`dlq.replayed.from`), sends the others, marks all. So none is sent twice,
-unless a person says `--force`. Where Kafka's retention has removed what would have to be read, nobody can tell any
-more, and that is said instead of guessed. Letters that `reparse` has moved to silver meanwhile are gone from the table
-and are not sent.
+the noted ends to see which letters are there (by their marks, see `attempt`), sends the others, marks all. So none is
+sent twice, unless a person says `--force`. Where Kafka's retention has removed what would have to be read, or the topic
+is another one by now, nobody can tell any more, and that is said instead of guessed. Letters that `reparse` has moved
+to silver meanwhile are gone from the table and are not sent.
+
+What was replayed stands in the rows (`replayed_at`) for people, and in txns of the table, which RESTORE does not touch.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingestor import logs
+from ingestor.dead_letters.attempt import Attempt, marks_on, since
 from ingestor.dead_letters.letters import (
     COORDINATES,
     Coordinate,
     by_partition,
     coordinates,
-    fetch,
     index,
-    portions,
     ranges,
 )
-from ingestor.dead_letters.message import replay_of, replayed
+from ingestor.dead_letters.message import replayed
 from ingestor.dead_letters.quarantine import Quarantine
-from ingestor.dead_letters.scan import committed
+from ingestor.dead_letters.replayed import Replayed
 from ingestor.dead_letters.sender import Sender, TooLargeError
-from ingestor.dead_letters.topics import unread
 from ingestor.errors import ConfigError, DataLossError, Fenced, OccExhaustedError
-from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ingestor.broker import Broker
+    from ingestor.dead_letters.attempt import Since
     from ingestor.dead_letters.quarantine import Version
     from ingestor.dead_letters.selection import Selection
     from ingestor.settings import Settings
@@ -58,11 +59,23 @@ _INTENT_LETTERS_MAX = 50_000  # what one commit notes and one rewrite of files m
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A replay that was begun: its letters, and where their topics ended before."""
+    """A replay that was begun: its letters, and what was noted before the first one was sent."""
 
     txn: int
     letters: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]
-    ends: Mapping[str, list[int]]
+    attempt: Attempt
+
+    @classmethod
+    def of(cls, txn: int, origins: Sequence[Coordinate], attempt: Attempt) -> Intent:
+        """Return the intent to send some letters."""
+        letters: dict[str, dict[str, list[list[int]]]] = {}
+        for tp, offsets in by_partition(origins).items():
+            letters.setdefault(tp.topic, {})[str(tp.partition)] = ranges(offsets)
+        return cls(txn, letters, attempt)
+
+    def as_noted(self) -> dict[str, Any]:
+        """Return what a commit notes."""
+        return {"letters": self.letters, "attempt": self.attempt.as_noted()}
 
     def origins(self) -> set[Coordinate]:
         """Return the letters."""
@@ -94,7 +107,11 @@ class Replayer:
             return []
         with self.table.reading():
             found = index(self.table.storage, version.paths(), selection.columns)
-        return coordinates(selection.of(found))
+        chosen = coordinates(selection.of(found))
+        return chosen if selection.replayed else self._replayed(version).without(chosen)
+
+    def _replayed(self, version: Version) -> Replayed:
+        return Replayed.of(self._settings.app_id, version.txns)
 
     def unfinished(self) -> bool:
         """Tell whether a replay was begun and not ended."""
@@ -128,8 +145,20 @@ class Replayer:
         if intent is None:
             return set(), 0
         self._log.warning("a replay was not finished", letters=len(intent.origins()), next="looks what was sent")
-        there = self._there_already(intent)
-        return intent.origins(), self._finish(sender, intent, there)
+        found = self._since(intent)
+        attempt = intent.attempt.without(found.other).over(self._broker, found.other)
+        ours = self.table.compare_and_swap(lambda newest: self._take_over(newest, intent, attempt))
+        marks = marks_on(self._settings.kafka, found.spans)
+        there = {origin for origin in ours.origins() if ours.attempt.mark(origin) in marks}
+        return ours.origins(), self._finish(sender, ours, there)
+
+    def _take_over(self, version: Version, intent: Intent, attempt: Attempt) -> Intent:
+        """Commit the same letters anew, so that whoever had begun to send them can't close the intent any more."""
+        self._require(version, intent.txn)
+        ours = Intent(intent.txn + 2, intent.letters, attempt)
+        info = self.table.info("dlq_replay_begun") | {_INTENT: ours.as_noted()}
+        version.put_txn({self._app_id: ours.txn}, info)
+        return ours
 
     def _read_intent(self, version: Version, txn: int) -> Intent | None:
         """Return what the open intent says; None if it is given up."""
@@ -139,7 +168,10 @@ class Replayer:
                 break
             if entry.txns.get(self._app_id) == txn:
                 said = entry.commit_info.get(_INTENT, {})
-                return Intent(txn, said.get("letters", {}), said.get("ends", {}))
+                attempt = Attempt.read(said.get("attempt"))
+                if attempt is None:  # begun by an older version, which noted no marks: as good as removed
+                    break
+                return Intent(txn, said["letters"], attempt)
         if self._force:
             self.table.compare_and_swap(lambda newest: self._give_up(newest, txn))
             return None
@@ -149,26 +181,26 @@ class Replayer:
     def _give_up(self, version: Version, txn: int) -> None:
         """Close an open intent of which nobody can tell any more what it meant."""
         self._require(version, txn)
-        version.put_txn(self._app_id, txn + 1, self.table.info("dlq_replay_given_up"))
+        version.put_txn({self._app_id: txn + 1}, self.table.info("dlq_replay_given_up"))
 
     def _require(self, version: Version, txn: int) -> None:
         """Refuse to close an intent that is no longer the open one."""
         if version.txns.get(self._app_id) != txn:
             raise Fenced("it has finished what was begun here")
 
-    def _there_already(self, intent: Intent) -> set[Coordinate]:
-        """Return which of an intent's letters have got to their topics."""
-        origins = intent.origins()
-        tps = {origin.tp for origin in origins}
-        since = unread(self._broker, intent.ends, {tp.topic for tp in tps})
-        lost = sorted(tps.intersection(since.lost))
+    def _since(self, intent: Intent) -> Since:
+        """Return what has come to an intent's topics; refuse if that does not tell what was sent, except by force."""
+        tps = {origin.tp for origin in intent.origins()}
+        found = since(self._broker, intent.attempt)
+        lost = [str(tp) for tp in sorted(tps.intersection(found.lost))]
         if lost and not self._force:
-            shown = ", ".join(map(str, lost))
+            shown = ", ".join(lost)
             msg = f"a replay was not finished, and retention removed from {shown} what would tell how far it got"
             raise DataLossError(msg, hint="--force sends its letters again, whether they were sent or not")
-        spans = {tp: span for tp, span in since.spans.items() if tp in tps}
-        found = {replay_of(message) for message in committed(self._settings.kafka, spans)}
-        return {origin for origin in found if origin is not None} & origins
+        if found.other and not self._force:
+            msg = f"a replay was not finished, and topic {', '.join(found.other)} was deleted since, which it sent to"
+            raise DataLossError(msg, hint="--force sends its letters again, to the topic as it is now")
+        return dataclasses.replace(found, spans={tp: span for tp, span in found.spans.items() if tp in tps})
 
     def _replay(self, sender: Sender, origins: Sequence[Coordinate]) -> int:
         """Send some letters, unless they were replayed or moved meanwhile; return how many."""
@@ -183,48 +215,39 @@ class Replayer:
         txn = version.txns.get(self._app_id) or 0
         if _is_open(txn):
             raise Fenced("it has begun meanwhile")
-        ends = self._ends(present)
-        letters: dict[str, dict[str, list[list[int]]]] = {}
-        for tp, offsets in by_partition(present).items():
-            letters.setdefault(tp.topic, {})[str(tp.partition)] = ranges(offsets)
-        info = self.table.info("dlq_replay_begun") | {_INTENT: {"letters": letters, "ends": ends}}
-        version.put_txn(self._app_id, txn + 1, info)
-        return Intent(txn + 1, letters, ends)
+        self._refuse_missing(present)
+        intent = Intent.of(txn + 1, present, Attempt().over(self._broker, {origin.topic for origin in present}))
+        info = self.table.info("dlq_replay_begun") | {_INTENT: intent.as_noted()}
+        version.put_txn({self._app_id: intent.txn}, info)
+        return intent
 
     def _choose_again(self, version: Version, origins: Sequence[Coordinate]) -> list[Coordinate]:
         with self.table.reading():
             found = index(self.table.storage, version.paths(), ("replayed_at",))
         those = _those(found, origins)
-        return coordinates(those if self._force else those.filter(pc.is_null(those.column("replayed_at"))))
+        if self._force:
+            return coordinates(those)
+        return self._replayed(version).without(coordinates(those.filter(pc.is_null(those.column("replayed_at")))))
 
-    def _ends(self, origins: Sequence[Coordinate]) -> dict[str, list[int]]:
-        """Return where the topics of some letters end; refuse a letter whose partition is not there."""
+    def _refuse_missing(self, origins: Sequence[Coordinate]) -> None:
+        """Refuse a letter whose partition is not there."""
         existing = self._broker.topics()
         for tp in by_partition(origins):
             if tp.partition >= existing.get(tp.topic, 0):
                 has = f"has only {existing[tp.topic]} partitions" if tp.topic in existing else "does not exist"
                 msg = f"dead letters of {tp} can't go back: topic {tp.topic} {has}"
                 raise ConfigError(msg, hint="create it or give it more partitions, or choose others with --topic")
-        tps = [TopicPartition(topic, n) for topic in sorted({o.topic for o in origins}) for n in range(existing[topic])]
-        marks = self._broker.watermarks(tps)
-        ends: dict[str, list[int]] = {}
-        for tp in tps:
-            ends.setdefault(tp.topic, []).append(marks[tp].high)
-        return ends
 
     def _finish(self, sender: Sender, intent: Intent, there: set[Coordinate]) -> int:
         """Send what of an intent is not there yet, mark all that is, close the intent; return how many were sent."""
         paths = self.table.look_again().paths()
         left = sorted(intent.origins() - there)
         with self.table.reading():
-            found = index(self.table.storage, paths)
-            parts = portions(self.table.storage, paths, _those(found, left))
+            found = _those(index(self.table.storage, paths), left)
         done = set(there)
         try:
-            for portion in parts:
-                with self.table.reading():
-                    letters = fetch(self.table.storage, paths, portion)
-                sender.send([replayed(letter) for letter in letters])
+            for letters in self.table.letters(paths, found):
+                sender.send([replayed(letter, intent.attempt.mark(letter.origin)) for letter in letters])
                 done.update(letter.origin for letter in letters)
         except TooLargeError:
             self._close(intent, done)  # what was refused is nowhere: it can be chosen again
@@ -240,10 +263,12 @@ class Replayer:
 
         def close(version: Version) -> None:
             self._require(version, intent.txn)
+            closed = {self._app_id: intent.txn + 1}
             if done:
-                version.put_replayed(sorted(done), moment_us, self._app_id, intent.txn + 1, info)
+                txns = self._replayed(version).txns_with(done) | closed
+                version.put_replayed(sorted(done), moment_us, txns, info)
             else:
-                version.put_txn(self._app_id, intent.txn + 1, info)
+                version.put_txn(closed, info)
 
         self.table.compare_and_swap(close)
 

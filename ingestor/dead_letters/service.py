@@ -37,12 +37,19 @@ def parsed_routes(settings: Settings, only: str | None) -> list[str]:
     return routes
 
 
-def publish_once(settings: Settings, routes: Sequence[str], *, skip_gap: bool, tell: Callable[[str], None]) -> None:
+def publish_once(
+    settings: Settings,
+    routes: Sequence[str],
+    *,
+    skip_gap: bool = False,
+    resend: bool = False,
+    tell: Callable[[str], None],
+) -> None:
     """Publish what is new on every route; raise the first failure after the others had their turn."""
     failures: list[Exception] = []
     broker = Broker(settings.kafka)
     for route in routes:
-        publisher = Publisher(settings, route, broker, skip_gap=skip_gap)
+        publisher = Publisher(settings, route, broker, skip_gap=skip_gap, resend=resend)
         try:
             tell(f"{route}: {_shown(_until_alone(publisher), publisher.table.uri)}")
         except (IngestorError, Unavailable) as error:
@@ -73,7 +80,15 @@ def _until_alone(publisher: Publisher) -> int | None:
 class Service:
     """Publishes again and again until a signal; what fails for a while is tried again at the next turn."""
 
-    def __init__(self, settings: Settings, routes: Sequence[str], every: timedelta, *, skip_gap: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        routes: Sequence[str],
+        every: timedelta,
+        *,
+        skip_gap: bool = False,
+        resend: bool = False,
+    ) -> None:
         self._settings = settings
         self._every = every.total_seconds()
         self._metrics = Metrics()
@@ -86,6 +101,7 @@ class Service:
                 route,
                 self._broker,
                 skip_gap=skip_gap,
+                resend=resend,
                 on_sent=self._metrics.dead_letters,
                 on_step=self._step,
             )

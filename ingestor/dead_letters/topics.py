@@ -1,10 +1,9 @@
-"""The dead letter topics: made where they are missing, refused where they can't keep partition numbers."""
+"""The dead letter topics: made where they are missing, refused where they can't keep partition numbers or letters."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ingestor import logs
@@ -12,21 +11,14 @@ from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailabl
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from ingestor.broker import Broker
     from ingestor.settings import Settings
+    from ingestor.settings_route import Route
 
 _ROOM_BYTES = 64 << 10  # for the headers that say why
 _LEADERS_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """What has come to topics since their ends were noted, and where Kafka has removed the beginning of it."""
-
-    spans: Mapping[TopicPartition, tuple[int, int]]
-    lost: tuple[TopicPartition, ...]
 
 
 class DeadLetterTopics:
@@ -36,13 +28,24 @@ class DeadLetterTopics:
         self._settings = settings
         self._broker = broker
 
+    def name_for(self, source: str) -> str:
+        """Return the topic for a source topic's letters."""
+        return self._settings.dead_letters.topic_for(source)
+
+    def check(self, route: Route) -> None:
+        """Refuse what is wrong with the topics that are there already, before there is a letter for them."""
+        existing = self._broker.topics()
+        names = {self.name_for(source) for source in existing if route.matches(source)}
+        self._refuse_compacted(sorted(names & existing.keys()))
+
     def ensure(self, needed: Mapping[str, int]) -> None:
         """Make sure that the letters of each source topic find as many partitions as the source has, or they need."""
         existing = self._broker.topics()
+        self._refuse_compacted(sorted({self.name_for(source) for source in needed} & existing.keys()))
         wanted: dict[str, tuple[int, str]] = {}
         for source, partitions in needed.items():
             count = max(partitions, existing.get(source, 0))
-            name = self._settings.dead_letters.topic_for(source)
+            name = self.name_for(source)
             wanted[name] = max(wanted.get(name, (0, "")), (count, source))
         for name, (count, source) in wanted.items():
             self._refuse_circle(name, source)
@@ -51,6 +54,17 @@ class DeadLetterTopics:
             elif existing[name] < count:
                 msg = f"topic {name} has {existing[name]} partitions, {source} needs {count} for its dead letters"
                 raise ConfigError(msg, hint=f"give it more: kafka-topics --alter --topic {name} --partitions {count}")
+
+    def _refuse_compacted(self, names: Sequence[str]) -> None:
+        """Refuse topics that keep only one of the letters with one key, and none without a key."""
+        for name in names:
+            compacted = False
+            with contextlib.suppress(RefusedError):  # not ours to ask: then nobody can tell
+                compacted = self._broker.compacted(name)
+            if compacted:
+                msg = f"topic {name} is compacted: of the dead letters with one key it would keep only the last"
+                alter = f"kafka-configs --alter --topic {name} --add-config cleanup.policy=delete"
+                raise ConfigError(msg, hint=f"let it delete by time ({alter}), or choose another dead_letters.topic")
 
     def _refuse_circle(self, name: str, source: str) -> None:
         route = self._settings.route_of(name)
@@ -84,31 +98,3 @@ class DeadLetterTopics:
                 time.sleep(0.1)
             else:
                 return
-
-    def ends(self, sources: Collection[str]) -> dict[str, list[int]]:
-        """Return the end of each partition of the dead letter topics that exist."""
-        existing = self._broker.topics()
-        names = {self._settings.dead_letters.topic_for(source) for source in sources}
-        tps = [TopicPartition(name, number) for name in sorted(names) for number in range(existing.get(name, 0))]
-        marks = self._broker.watermarks(tps)
-        ends: dict[str, list[int]] = {}
-        for tp in tps:
-            ends.setdefault(tp.topic, []).append(marks[tp].high)
-        return ends
-
-
-def unread(broker: Broker, noted: Mapping[str, list[int]], topics: Collection[str]) -> Unread:
-    """Return what has come to topics since their ends were noted; a partition that was not noted had nothing then."""
-    existing = broker.topics()
-    tps = [TopicPartition(topic, number) for topic in sorted(topics) for number in range(existing.get(topic, 0))]
-    spans, lost = {}, []
-    for tp, marks in broker.watermarks(tps).items():
-        known = noted.get(tp.topic, [])
-        first = known[tp.partition] if tp.partition < len(known) else 0
-        if first > marks.high:  # the topic is another one than then
-            first = marks.low
-        elif tp.partition < len(known) and first < marks.low:
-            lost.append(tp)
-        if max(first, marks.low) < marks.high:
-            spans[tp] = (max(first, marks.low), marks.high)
-    return Unread(spans, tuple(lost))

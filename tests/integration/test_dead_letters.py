@@ -96,6 +96,7 @@ def test_a_dead_letter_has_the_key_value_and_partition_of_its_record_and_says_wh
     assert all_headers[:2] == [("trace", b"\x00\xff"), ("trace", None)]
     ours = dict(all_headers[2:])
     assert int(ours.pop("dlq.timestamp")) > SEPTEMBER_2001_MS
+    assert len(ours.pop("dlq.mark")) == 32
     assert ours == {
         "dlq.original.topic": shop.topic.encode(),
         "dlq.original.partition": b"1",
@@ -121,7 +122,8 @@ def test_an_envelope_is_one_json_object(shop: Shop) -> None:
 
     found = by_partition(dead(shop))
     assert [message.key() for message in found[1]] == [b"\xfe", None]
-    assert found[0][0].headers() == [("h", b"1")]
+    own: Any = found[0][0].headers()
+    assert [own[0], own[1][0]] == [("h", b"1"), "dlq.mark"]
     first, second, third = (json.loads(m.value() or b"") for m in (*found[0], *found[1]))
     assert first.pop("dlq_timestamp") > SEPTEMBER_2001_MS
     assert first == {

@@ -46,8 +46,8 @@ def stopping(*args, **kwargs):
     return result
 
 setattr(owner, method, stopping)
-from ingestor.dead_letters import letters
-letters._ROWS_MAX = rows
+from ingestor.dead_letters import portions
+portions._ROWS_MAX = rows
 from ingestor.cli import main
 sys.argv = ["ingestor", *sys.argv[6:]]
 main()

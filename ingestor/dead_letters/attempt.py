@@ -1,0 +1,145 @@
+"""What is noted in the table before a letter is sent, and how letters that got through are known again after a kill.
+
+An attempt has a secret, which stands in the table's log and nowhere else. Each letter that is sent bears a mark, an
+HMAC of its coordinates under that secret. So only a letter that was sent in this attempt can bear it: not a record that
+names other coordinates in its headers or payload, and not a letter of an earlier attempt. Beside the secret stand the
+topics, each with its id, and with its ends before anything was sent that the table does not count yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ingestor.dead_letters.message import MARK
+from ingestor.dead_letters.scan import committed
+from ingestor.errors import Unavailable
+from ingestor.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from confluent_kafka import Message
+
+    from ingestor.broker import Broker
+    from ingestor.dead_letters.letters import Coordinate
+
+_MARK_CHARS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A topic as it was when it was noted; without an id where the cluster told none."""
+
+    id: str
+    ends: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A run that was begun, or goes on."""
+
+    secret: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    topics: Mapping[str, Noted] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, noted: Any) -> Attempt | None:  # noqa: ANN401 - as JSON has it
+        """Return what `as_noted` wrote, None if nothing was noted."""
+        if not isinstance(noted, dict):
+            return None
+        topics = {name: Noted(topic["id"], topic["ends"]) for name, topic in noted["topics"].items()}
+        return cls(noted["secret"], topics)
+
+    def as_noted(self) -> dict[str, Any]:
+        """Return what a commit notes."""
+        topics = {name: dataclasses.asdict(topic) for name, topic in self.topics.items()}
+        return {"secret": self.secret, "topics": topics}
+
+    def over(self, broker: Broker, names: Collection[str]) -> Attempt:
+        """Return the same attempt with some topics noted as they are now, the others as before."""
+        return Attempt(self.secret, {**self.topics, **as_they_are(broker, names)})
+
+    def without(self, names: Collection[str]) -> Attempt:
+        """Return the same attempt without some topics."""
+        return Attempt(self.secret, {name: topic for name, topic in self.topics.items() if name not in names})
+
+    def mark(self, origin: Coordinate) -> bytes:
+        """Return what marks a letter as sent in this attempt."""
+        found = hmac.new(self.secret.encode(), str(origin).encode(), hashlib.sha256)
+        return found.hexdigest()[:_MARK_CHARS].encode()
+
+
+def as_they_are(broker: Broker, names: Collection[str]) -> dict[str, Noted]:
+    """Return ids and ends of topics. All must be there: nothing may be sent to one that is not noted."""
+    existing = broker.topics()
+    wanted = sorted(set(names))
+    missing = [name for name in wanted if name not in existing]
+    if missing:
+        raise Unavailable(f"Kafka does not show topic {missing[0]}")
+    ids = broker.topic_ids(wanted)
+    marks = broker.watermarks([TopicPartition(name, number) for name in wanted for number in range(existing[name])])
+    return {
+        name: Noted(ids.get(name, ""), [marks[TopicPartition(name, number)].high for number in range(existing[name])])
+        for name in wanted
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What has come to an attempt's topics since they were noted, and what can't be seen any more."""
+
+    spans: Mapping[TopicPartition, tuple[int, int]]
+    lost: tuple[TopicPartition, ...]  # Kafka has removed the beginning
+    other: tuple[str, ...]  # the topic was deleted, or is another one of that name
+
+
+def since(broker: Broker, attempt: Attempt) -> Since:
+    """Compare an attempt's topics with what they are now; a partition that was not noted had nothing then."""
+    existing = broker.topics()
+    ids = _told_ids(broker, [name for name, noted in attempt.topics.items() if noted.id and name in existing])
+    other = {name for name, noted in attempt.topics.items() if _is_other(name, noted, existing, ids)}
+    same = sorted(attempt.topics.keys() - other)
+    spans, lost = {}, []
+    tps = [TopicPartition(name, number) for name in same for number in range(existing[name])]
+    for tp, marks in broker.watermarks(tps).items():
+        ends = attempt.topics[tp.topic].ends
+        first = ends[tp.partition] if tp.partition < len(ends) else 0
+        if first > marks.high:
+            other.add(tp.topic)
+        elif first < marks.low and tp.partition < len(ends):
+            lost.append(tp)
+        if max(first, marks.low) < marks.high:
+            spans[tp] = (max(first, marks.low), marks.high)
+    return Since({tp: span for tp, span in spans.items() if tp.topic not in other}, tuple(lost), tuple(sorted(other)))
+
+
+def _told_ids(broker: Broker, names: Sequence[str]) -> dict[str, str]:
+    """Return ids of topics that were told once: without them a guard would let through whoever asks often enough."""
+    ids = broker.topic_ids(names)
+    untold = [name for name in names if name not in ids]
+    if untold:
+        raise Unavailable(f"Kafka does not tell the id of topic {untold[0]}")
+    return ids
+
+
+def _is_other(name: str, noted: Noted, existing: Mapping[str, int], ids: Mapping[str, str]) -> bool:
+    """Tell whether a topic is surely not the one that was noted."""
+    if existing.get(name, 0) < len(noted.ends):
+        return True
+    return bool(noted.id) and ids.get(name, noted.id) != noted.id
+
+
+def marks_on(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]) -> set[bytes]:
+    """Return the marks that committed records bear; those of other attempts are marks of nothing."""
+    return {mark for message in committed(config, spans) if (mark := mark_of(message)) is not None}
+
+
+def mark_of(message: Message) -> bytes | None:
+    """Return the mark that a message bears as its last header, None if it bears none."""
+    headers: Any = message.headers() or [("", None)]
+    name, value = headers[-1]
+    return value if name == MARK and isinstance(value, bytes) and len(value) == _MARK_CHARS else None

@@ -1,0 +1,71 @@
+"""Which letters were replayed: kept in txns of the quarantine table, which neither RESTORE nor log clean-up takes away.
+
+One txn per run of offsets: its app id names topic, partition and first offset, its version is the last offset. Runs
+that touch become one, by a txn that reaches further; those that it swallows stay, and say the same.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ingestor.dead_letters.letters import by_partition
+from ingestor.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from ingestor.dead_letters.letters import Coordinate
+
+
+_LAST = 2**63  # behind every offset
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What was replayed, as runs of offsets (first and last) of each partition, in order and apart from each other."""
+
+    prefix: str
+    runs: Mapping[TopicPartition, Sequence[tuple[int, int]]]
+
+    @classmethod
+    def of(cls, app_id: str, txns: Mapping[str, int]) -> Replayed:
+        """Read it from a table's txns."""
+        prefix = f"{app_id}/dlq-replayed/"
+        runs: dict[TopicPartition, list[tuple[int, int]]] = {}
+        for name, last in txns.items():
+            if name.startswith(prefix):
+                topic, partition, first = name.removeprefix(prefix).rsplit("/", 2)
+                runs.setdefault(TopicPartition(topic, int(partition)), []).append((int(first), last))
+        return cls(prefix, {tp: _joined(found) for tp, found in runs.items()})
+
+    def without(self, origins: Sequence[Coordinate]) -> list[Coordinate]:
+        """Return those letters that were not replayed, in the same order."""
+        return [origin for origin in origins if not self._has(origin)]
+
+    def _has(self, origin: Coordinate) -> bool:
+        runs = self.runs.get(origin.tp, ())
+        place = bisect.bisect_right(runs, (origin.offset, _LAST)) - 1
+        return place >= 0 and origin.offset <= runs[place][1]
+
+    def txns_with(self, origins: Collection[Coordinate]) -> dict[str, int]:
+        """Return the txns to commit so that these letters count as replayed too."""
+        moved: dict[str, int] = {}
+        for tp, offsets in by_partition(list(origins)).items():
+            known = self.runs.get(tp, ())
+            runs = _joined([*known, *((offset, offset) for offset in offsets)])
+            place = f"{self.prefix}{tp.topic}/{tp.partition}"
+            moved |= {f"{place}/{first}": last for first, last in set(runs).difference(known)}
+        return moved
+
+
+def _joined(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return runs in order, those that touch as one."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(runs):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined
