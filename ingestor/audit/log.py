@@ -6,12 +6,13 @@ number of txn, add and remove actions of the entries that are still there, never
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from ingestor.audit.delta import Checkpoint
 from ingestor.audit.facts import Chain, LogFacts, Removal, first_after
 from ingestor.audit.names import ORIGIN
-from ingestor.audit.report import Finding, Findings, offsets_text
+from ingestor.audit.report import Finding, Findings, count_text, offsets_text
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ class _Walk:
     def _ranges(self, entry: Entry, name: str) -> Iterator[tuple[TopicPartition, int, int, Mapping[str, Any]]]:
         """Yield the ranges of offsets that an entry lists under a name, and what else it says of each."""
         try:
-            for each in entry.info.get(name) or ():
+            said = entry.info.get(name) or ()
+            for each in json.loads(said) if isinstance(said, str) else said:  # delta-rs's own metadata are texts
                 yield (
                     TopicPartition(str(each["topic"]), int(each["partition"])),
                     int(each["first"]),
@@ -212,7 +214,8 @@ class _Walk:
             facts.landed[entry.version] = None if None in rows else sum(number or 0 for number in rows)
         declared = self._declared(entry)
         if declared or (removed and (entry.takes_rows or entry.operation == "RESTORE")):
-            facts.removals.append(Removal(entry.version, entry.operation, _chosen(entry), before, declared))
+            chosen = _chosen(entry) and not declared  # whoever declares has to declare it all
+            facts.removals.append(Removal(entry.version, entry.operation, chosen, before, declared))
         elif removed:
             self._rewrite(entry)
 
@@ -226,7 +229,7 @@ class _Walk:
             rows[key] = rows.get(key, 0) + (count if type(count) is int else 0)
             ranges.append((tp, first, last))
         for (tp, why), total in rows.items():
-            told = f"version {entry.version} declares {total:,} rows of {tp} removed for good ({why})"
+            told = f"version {entry.version} declares {count_text(total, 'row')} of {tp} removed for good ({why})"
             self._findings.note(told, gone=True)
         return tuple(ranges)
 

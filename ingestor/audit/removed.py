@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ingestor.audit.files import COORDINATES, FileDamagedError, partitions_of, read
 from ingestor.audit.marks import Ranges, Sheet, Window, blocks, passes
-from ingestor.audit.report import Finding, Findings, offsets_text
+from ingestor.audit.report import Finding, Findings, count_text, offsets_text
 from ingestor.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -197,11 +197,11 @@ class Removals:
         for tp, (rows, first, last) in sorted(each.gone.items()):
             all_of = rows == last - first + 1
             where = f", {offsets_text(first, last)}" if all_of else f" between offsets {first} and {last}"
-            told = f"{rows:,} row{'' if rows == 1 else 's'} of {tp}{where}"
+            told = f"{count_text(rows, 'row')} of {tp}{where}"
             self._say(each.removal, told, tp=tp, offsets=(first, last))
         if each.unknown:
             version, operation = each.removal.version, each.removal.operation
-            files = f"{each.unknown:,} file{'' if each.unknown == 1 else 's'}"
+            files = count_text(each.unknown, "file")
             told = f"version {version} ({operation}) removed {files} of which nothing tells any more what they held"
             self._findings.note(told, gone=True)
 

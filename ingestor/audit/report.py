@@ -101,20 +101,21 @@ class Report:
     def _verdict(self) -> str:
         counts = ", ".join(
             (
-                _count(self.rows, "row"),
-                _count(self.partitions, "partition"),
-                _count(self.files, "file"),
-                _count(self.commits, "commit"),
+                count_text(self.rows, "row"),
+                count_text(self.partitions, "partition"),
+                count_text(self.files, "file"),
+                count_text(self.commits, "commit"),
             ),
         )
         if self.ok:
             also = "" if self.compared is None else f", {self.compared:,} equal to Kafka's"
             said = "every offset once" if self.complete else "no offset twice, none missing but what the notes name"
             return f"OK — {counts}: {said}{also}"
-        return f"{_count(self.findings_total, 'finding')} — {counts}"
+        return f"{count_text(self.findings_total, 'finding')} — {counts}"
 
 
-def _count(number: int, word: str) -> str:
+def count_text(number: int, word: str) -> str:
+    """Spell a number of things."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 

@@ -39,6 +39,7 @@ class Broken(NamedTuple):
     kinds: set[str]
     runs: int = 2
     checkpoint: bool = False  # behind the first run
+    set_to: int | None = None  # `offsets --set`, behind the first run
 
 
 _NEXT = "None if txn is None else txn + 1"
@@ -48,6 +49,12 @@ _TAIL = "_replay(files, found, checkpoint + 1, version)"
 BREAKS = {
     "a position is one too low": Broken("ledger.py", _NEXT, "None if txn is None else txn", AGAIN),
     "a position is one too high": Broken("ledger.py", _NEXT, "None if txn is None else txn + 2", LOST),
+    "a person's position is one too high": Broken(
+        "ledger.py", "return position - 1", "return position", {"passed_over"}, set_to=20
+    ),
+    "a person's position is one too low": Broken(
+        "ledger.py", "return position - 1", "return position - 2", {"duplicate"}, set_to=20
+    ),
     "a partition goes by the name of the next": Broken(
         "ledger.py", '"partition": str(tp.partition)}', '"partition": str(tp.partition + 1)}', {"no_txn"}
     ),
@@ -88,6 +95,8 @@ def drained(kafka: Cluster, folder: Path, broken: Broken) -> Ended:
         topics.produce(kafka.bootstrap, topic, RECORDS)
         if number == 1 and broken.checkpoint:
             DeltaTable(folder / "table").create_checkpoint()
+        if number == 1 and broken.set_to is not None:
+            ingestor("offsets", config, "--set", f"{topic}:0={broken.set_to}", "--yes", environ=environ)
         run = ingestor("run", config, "--once", environ=environ)
         assert broken.kinds or run.code == 0, run.stderr  # else it may notice by itself, too late
     return ingestor("audit", config, "--against-kafka", "--json", environ=environ)

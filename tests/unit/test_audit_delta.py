@@ -164,7 +164,7 @@ VALUES = st.recursive(
 SAID = ("gaps", "removed", "topic_ids", "operation", "operationParameters", "operation_kind", "commit_id")
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(
         st.sampled_from(SAID),
@@ -179,7 +179,7 @@ def test_whatever_a_commit_says_of_itself_crashes_no_audit(maker: TableMaker, sa
     assert audit(maker).rows == 6
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, 2_000), byte=st.integers(0, 255))
 def test_a_log_of_any_damage_crashes_no_audit(maker: TableMaker, at: int, byte: int) -> None:
     """A byte that rots is refused, found, or says the same."""
