@@ -66,6 +66,7 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
             pipeline.abandon()
         raise
     finally:
+        assembly.broker.end()
         if status is not None:
             status.end()
     assembly.ending.begin()
