@@ -112,7 +112,7 @@ class Coordinators:
 
 def _talk(other: subprocess.Popen[bytes], question: Mapping[str, Any]) -> bytes:
     """Put a question, and return what is said until the other process ends, or until it has had its time."""
-    with other:
+    with contextlib.suppress(BrokenPipeError), other:
         assert other.stdin is not None  # noqa: S101 - for the type checker
         assert other.stdout is not None  # noqa: S101 - same
         late = threading.Timer(question["seconds"] + _START_SECONDS_MAX, other.kill)
@@ -122,11 +122,10 @@ def _talk(other: subprocess.Popen[bytes], question: Mapping[str, Any]) -> bytes:
             other.stdin.write(f"{json.dumps(question)}\n".encode())
             other.stdin.flush()
             return other.stdout.readline()
-        except BrokenPipeError:
-            return b""
         finally:
             late.cancel()
             other.kill()
+    return b""
 
 
 # --- the other process ---
