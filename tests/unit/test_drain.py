@@ -32,6 +32,7 @@ class World:
     members: tuple[str, ...] = ("us", "other")
     rebalancing: bool = False
     told: list[str] = field(default_factory=list)
+    dropped: int = 0  # how often what was in hand was
     clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
@@ -46,6 +47,7 @@ class World:
             world,
             self.membership,
             patience_seconds=PATIENCE_SECONDS,
+            watch=world,
             worker=worker,
             clock=self.clock,
         )
@@ -164,6 +166,17 @@ def test_who_is_ended_early_says_what_is_left() -> None:
     with pytest.raises(IngestorError, match="1,000 rows landed, 20 offsets are left") as ended:
         world.drain.verdict(1_000)
     assert ended.value.exit_code == 1
+
+
+def test_what_another_process_fenced_at_the_end_is_not_done() -> None:
+    """Everything was in hand, and was dropped when it was to land; the table tells whether it has it all the same."""
+    world = World(assigned=frozenset((A0, A1)), read=True, left={A0: 0, A1: 4})
+    assert world.drain.over()
+    world.dropped += 1
+    with pytest.raises(IngestorError, match="another process committed meanwhile: 7 rows landed, 4 offsets are left"):
+        world.drain.verdict(7)
+    world.left = {A0: 0, A1: 0}
+    world.drain.verdict(7)
 
 
 def test_whoever_lacks_an_assignment_is_told_why_as_long_as_it_lasts() -> None:
