@@ -115,6 +115,7 @@ class Broker:
 
     def __init__(self, config: Mapping[str, str], *, timeout: float = 10.0) -> None:
         wanted = without_consumer_keys(config)
+        self._coordinators = groups.Coordinators(wanted)
         self._config = config
         self._servers = config.get("bootstrap.servers", "")
         self._refusal: RefusedError | None = None
@@ -218,15 +219,20 @@ class Broker:
 
     def group(self, group_id: str, *, timeout: float | None = None) -> groups.Group | None:
         """Return who is in a consumer group, None if the cluster can't tell; nobody joins it by asking."""
-        with self._asking(f"asking the coordinator of group {group_id} for its members"):
-            return groups.describe(self._admin, group_id, self._timeout if timeout is None else timeout)
+        try:
+            return self._coordinators.describe(group_id, self._timeout if timeout is None else timeout)
+        except groups.NoAnswer as error:
+            doing = f"asking the coordinator of group {group_id} for its members"
+            told = [kafka_failure(each, doing=doing) for each in error.errors]
+            raise next((one for one in told if isinstance(one, RefusedError)), Unavailable(str(told[0]))) from error
 
     def forget_group(self, group_id: str) -> None:
-        """Remove an empty group, if the cluster lets us; it would go by itself some day."""
-        with contextlib.suppress(KafkaException, TimeoutError):
-            self._admin.delete_consumer_groups([group_id], request_timeout=self._timeout)[group_id].result(
-                self._timeout
-            )
+        """Remove an empty group, if the cluster lets us."""
+        self._coordinators.forget(group_id, self._timeout)
+
+    def end(self) -> None:
+        """Give up what may still be asked of a coordinator."""
+        self._coordinators.end()
 
     def first_readable(self, tp: TopicPartition, damaged: int, end: int) -> int:
         """Return the first offset behind a damaged batch, at most `end`, from which the partition can be read."""

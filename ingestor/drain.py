@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ingestor.pipeline import Pipeline
     from ingestor.records import TopicPartition
     from ingestor.settings import Settings
+    from ingestor.watch import Watch
     from ingestor.worker import Worker
 
 _LOOK_EVERY_SECONDS = 2.0
@@ -33,6 +34,7 @@ _LAST_LOOK_SECONDS = 5.0
 _SHOW_EVERY_SECONDS = 0.5
 _AFTER_SESSION_SECONDS = 15.0  # for the rebalance that follows the end of a dead member's session
 _SHOWN = 3
+_GOES_ON = "start it again, it goes on where the table ends"
 
 
 class Landed:
@@ -110,7 +112,8 @@ class Drain:
         membership: Membership,
         *,
         patience_seconds: float,
-        rows: Callable[[], int] | None = None,
+        watch: Watch,
+        show: bool = False,
         worker: Worker | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -119,8 +122,10 @@ class Drain:
         self._landed = landed
         self._membership = membership
         self._patience_seconds = patience_seconds
-        self._rows = rows  # that have landed, if a person watches
+        self._watch = watch
+        self._show_it = show
         self._shown_at = 0.0
+        self._dropped_before = 0
         self._clock = clock
         self._worker = worker or ThreadWorker("left")
         self._moved_at = self._looked_at = clock()
@@ -128,27 +133,31 @@ class Drain:
         self._left: dict[TopicPartition, int] = {}
         self._trouble = ""
         self._ours: frozenset[TopicPartition] = frozenset()
+        self._sealed = False  # whether what we read up to the ends is on its way into the log
         self._done = False
         self._failure: IngestorError | None = None
 
     def over(self) -> bool:
         """Tell whether everything is in hand or in the table, or there is no use in waiting."""
         over = self._look_around(self._clock())
-        if self._rows is not None:
-            self._show(self._rows(), over=over)
+        if self._show_it:
+            self._show(over=over)
+        self._dropped_before = self._watch.dropped
         return over
 
     def _look_around(self, now: float) -> bool:
         ours = self._pipeline.assigned
         reading = bool(ours) and not self._pipeline.reached(self._ends)
         if reading or ours != self._ours:
-            self._ours, self._moved_at = ours, now
+            self._ours, self._moved_at, self._sealed = ours, now, False
         lacking = self._ends.keys() - ours
         self._membership.look(lacking=bool(lacking))
         if not ours:
             self._membership.tell()
         if reading:
             return False
+        if lacking and not self._sealed:  # others may wait for it as we do for theirs
+            self._sealed = self._pipeline.seal()
         self._done = not lacking or self._others_are_done(lacking, now)
         if not self._done and self._failure is None and now - self._moved_at > self._patience():
             self._failure = self._gives_up(lacking)
@@ -199,15 +208,20 @@ class Drain:
             raise self._failure
         if not self._done:
             raise ended_early(rows, self._left_now())
+        if self._watch.dropped != self._dropped_before:  # when it landed the last: somebody else had been there
+            left = self._worker.submit(lambda: self._landed.records_left(tuple(self._ends))).result()
+            if behind := sum(left.values()):
+                msg = f"another process committed meanwhile: {rows:,} rows landed, {behind:,} offsets are left"
+                raise IngestorError(msg, hint=_GOES_ON)
 
-    def _show(self, rows: int, *, over: bool) -> None:
+    def _show(self, *, over: bool) -> None:
         """Show on a terminal how far it is."""
         now = time.monotonic()
         if over or now - self._shown_at > _SHOW_EVERY_SECONDS:
             self._shown_at = now
             left = self._pipeline.remaining(self._ends)
             end = "\n" if over else ""
-            sys.stderr.write(f"\r{rows:,} rows in the table, {left:,} offsets to read   {end}")
+            sys.stderr.write(f"\r{self._watch.rows_landed:,} rows in the table, {left:,} offsets to read   {end}")
             sys.stderr.flush()
 
     def _left_now(self) -> str:
@@ -221,4 +235,4 @@ class Drain:
 def ended_early(rows: int, left: str) -> IngestorError:
     """Return what is said of a drain that a signal ended."""
     msg = f"ended by a signal before all was landed: {rows:,} rows landed, {left}"
-    return IngestorError(msg, hint="start it again, it goes on where the table ends")
+    return IngestorError(msg, hint=_GOES_ON)

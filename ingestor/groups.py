@@ -1,15 +1,29 @@
-"""Who is in a consumer group, asked of its coordinator: under the classic protocol and under KIP-848."""
+"""Who is in a consumer group, asked of its coordinator: under the classic protocol and under KIP-848.
+
+A process of its own asks. When the connection to the coordinator is lost at the wrong moment, librdkafka's requests to
+coordinators end the whole process by an assertion (confluentinc/librdkafka issue 4605, of 2024 and open in 2026-04): a
+broker that is killed would take every ingestor with it that just wants to know why nothing is assigned.
+
+This file is both sides. The other process runs it as a script, so at its top it imports nothing of this package.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+    from collections.abc import Mapping
 
 _REBALANCING = (
     ConsumerGroupState.PREPARING_REBALANCING,
@@ -23,6 +37,7 @@ _COORDINATOR_MOVES = (
     KafkaError.NOT_COORDINATOR,
 )
 _ASK_AGAIN_SECONDS = 0.3
+_START_SECONDS_MAX = 20.0  # of the other process, on a machine that is overwhelmed
 _SHOWN = 3
 
 
@@ -39,11 +54,108 @@ class Group:
         return ", ".join(self.members[:_SHOWN]) + (", …" if len(self.members) > _SHOWN else "")
 
 
-def describe(admin: AdminClient, group_id: str, seconds: float) -> Group | None:
-    """Return a group; None if the cluster can't tell, as librdkafka's mock cluster.
+class NoAnswer(Exception):  # noqa: N818 - what Kafka said instead, for the caller to classify
+    """Kafka did not tell; `errors` is what it said, the outcome first and then what was heard meanwhile."""
 
-    Waits that long for a coordinator. Kafka's exceptions come out as they are.
-    """
+    def __init__(self, errors: list[KafkaError]) -> None:
+        super().__init__("; ".join(error.str() for error in errors))
+        self.errors = errors
+
+
+class Coordinators:
+    """Asks the coordinators of groups, one question at a time."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = dict(config)
+        self._lock = threading.Lock()
+        self._other: subprocess.Popen[bytes] | None = None
+        self._ended = False
+
+    def describe(self, group_id: str, seconds: float) -> Group | None:
+        """Return a group; None if the cluster can't tell, as librdkafka's mock cluster. Waits so long for an answer."""
+        answer = self._ask({"describe": group_id, "seconds": seconds})
+        return None if answer is None else Group(tuple(answer["members"]), answer["rebalancing"])
+
+    def forget(self, group_id: str, seconds: float) -> None:
+        """Remove an empty group, if the cluster lets us; it would go by itself some day."""
+        with contextlib.suppress(NoAnswer):
+            self._ask({"forget": group_id, "seconds": seconds})
+
+    def end(self) -> None:
+        """Leave no process behind, and start none any more."""
+        with self._lock:
+            self._ended = True
+            other = self._other
+        if other is not None:
+            other.kill()
+            other.wait()
+
+    def _ask(self, question: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as the other process answers
+        with self._lock:
+            if self._ended:
+                raise NoAnswer([KafkaError(KafkaError._DESTROY, "the process ends")])
+            # -P: this folder is no place to look for modules, for it has an http and others that Python has too.
+            command = [sys.executable, "-P", __file__]
+            pipe = subprocess.PIPE
+            other = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)  # noqa: S603 - ourselves
+            self._other = other
+        said = _talk(other, {**question, "config": self._config})
+        with self._lock:
+            self._other = None
+        if not said.endswith(b"\n"):
+            raise NoAnswer([KafkaError(KafkaError._FAIL, "Kafka's client died while it asked")])
+        answer = json.loads(said)
+        if "errors" in answer:
+            raise NoAnswer([KafkaError(code, text) for code, text in answer["errors"]])
+        return answer["answer"]
+
+
+def _talk(other: subprocess.Popen[bytes], question: Mapping[str, Any]) -> bytes:
+    """Put a question, and return what is said until the other process ends, or until it has had its time."""
+    with contextlib.suppress(BrokenPipeError), other:
+        assert other.stdin is not None  # noqa: S101 - for the type checker
+        assert other.stdout is not None  # noqa: S101 - same
+        late = threading.Timer(question["seconds"] + _START_SECONDS_MAX, other.kill)
+        late.daemon = True
+        late.start()
+        try:
+            other.stdin.write(f"{json.dumps(question)}\n".encode())
+            other.stdin.flush()
+            return other.stdout.readline()
+        finally:
+            late.cancel()
+            other.kill()
+    return b""
+
+
+# --- the other process ---
+
+
+def _main() -> None:
+    """Answer the one question that comes in, and end with whoever asked."""
+    question = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_asker, daemon=True).start()
+    heard: list[KafkaError] = []
+    client: dict[str, Any] = {**question["config"], "error_cb": heard.append}
+    admin = AdminClient(client)
+    try:
+        if "forget" in question:
+            seconds = question["seconds"]
+            group_id = question["forget"]
+            found = admin.delete_consumer_groups([group_id], request_timeout=seconds)[group_id].result(seconds + 1)
+        else:
+            found = _describe(admin, question["describe"], question["seconds"])
+        answer: dict[str, Any] = {"answer": found}
+    except (KafkaException, TimeoutError) as error:
+        admin.poll(0)
+        first = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
+        answer = {"errors": [(each.code(), each.str()) for each in (first, *heard)]}
+    sys.stdout.write(f"{json.dumps(answer)}\n")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _describe(admin: AdminClient, group_id: str, seconds: float) -> dict[str, Any] | None:
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -51,12 +163,21 @@ def describe(admin: AdminClient, group_id: str, seconds: float) -> Group | None:
         except KafkaException as error:
             code = error.args[0].code()
             if code == KafkaError.GROUP_ID_NOT_FOUND:
-                return Group(())
+                return {"members": [], "rebalancing": False}
             if code == KafkaError._UNSUPPORTED_FEATURE:
                 return None
             if code not in _COORDINATOR_MOVES or time.monotonic() > deadline:
                 raise
             time.sleep(_ASK_AGAIN_SECONDS)
         else:
-            members = tuple(f"{member.client_id} at {member.host.removeprefix('/')}" for member in found.members)
-            return Group(members, found.state in _REBALANCING)
+            members = [f"{member.client_id} at {member.host.removeprefix('/')}" for member in found.members]
+            return {"members": members, "rebalancing": found.state in _REBALANCING}
+
+
+def _end_with_the_asker() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    _main()

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ingestor.worker import Worker
 
 _TELL_AFTER_SECONDS = 10.0
-_ASK_EVERY_SECONDS = 5.0
+_ASK_AFTER_SECONDS = 5.0  # most starts have an assignment by then; to ask takes a process
+_ASK_EVERY_SECONDS = 15.0
 _ASK_SECONDS = 4.0
 _SESSION_MS = "45000"  # librdkafka's default, and under KIP-848 the broker's
 
@@ -48,7 +49,7 @@ class Membership:
         self._clock = clock
         self._worker = worker
         self._lacking_since: float | None = None
-        self._asked_at = -_ASK_EVERY_SECONDS
+        self._asked_at = clock() - _ASK_EVERY_SECONDS
         self._answer: Future[Group | None] | None = None
         self._group: Group | None = None
         self._error = ""
@@ -65,7 +66,8 @@ class Membership:
         if self._lacking_since is None:
             self._lacking_since = now
         self._take_answer()
-        if self._answer is None and now - self._asked_at >= _ASK_EVERY_SECONDS:
+        waited = now - self._lacking_since >= _ASK_AFTER_SECONDS
+        if waited and self._answer is None and now - self._asked_at >= _ASK_EVERY_SECONDS:
             self._asked_at = now
             self._worker = self._worker or ThreadWorker("membership")
             self._answer = self._worker.submit(lambda: self._broker.group(self._group_id, timeout=_ASK_SECONDS))

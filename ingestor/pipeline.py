@@ -102,6 +102,13 @@ class Pipeline:
         if not self._working():
             raise error
 
+    def seal(self) -> bool:
+        """Send all that is in hand on its way into the log; tell whether it is, or waits for what is still landing."""
+        free = [route.lane for route in self._working() if not route.lane.landing]
+        for lane in free:
+            lane.seal(FlushReason.STOP)
+        return len(free) == len(self._working())
+
     def finish(self) -> None:
         """Land what is in hand while there is time, and leave the group."""
         deadline = Deadline(self._times.stop_seconds, self._clock)

@@ -55,8 +55,8 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         goal = Endless(pipeline, membership)
         if once:
             landed = Landed(settings, assembly.broker, ends)
-            rows = (lambda: watch.rows_landed) if progress else None
-            goal = Drain(pipeline, ends, landed, membership, patience_seconds=ONCE_PATIENCE_SECONDS, rows=rows)
+            patience = ONCE_PATIENCE_SECONDS
+            goal = Drain(pipeline, ends, landed, membership, patience_seconds=patience, watch=watch, show=progress)
         pipeline.run(until=partial(_over, goal, stop), poll_seconds=goal.poll_seconds)
     except (Interrupted, Stopped):
         pass
@@ -66,6 +66,7 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
             pipeline.abandon()
         raise
     finally:
+        assembly.broker.end()
         if status is not None:
             status.end()
     assembly.ending.begin()

@@ -42,6 +42,7 @@ class Watch:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self.rows_landed = 0
+        self.dropped = 0  # how often what was in hand was dropped, to be read again
         self.recent = Recent()
         self.committed: dict[str, dict[TopicPartition, Committed]] = {}  # by route: of partitions that are ours
         self.moved: Callable[[], None] = lambda: None  # called while the start waits for Kafka and tables
@@ -106,6 +107,7 @@ class Watch:
 
     def started_over(self, route: str, progress: Progress) -> None:
         """Tell that what was in hand was dropped and is read again."""
+        self.dropped += 1
         event = "fenced" if progress.fenced else "file lost"
         why = progress.fenced or progress.unavailable
         self.recent.trouble(f"{event}: {why}", "the partitions are read again from the table", route=route)

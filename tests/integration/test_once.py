@@ -10,6 +10,7 @@ import yaml
 
 from tests.support import topics
 from tests.support.command import Command, refused, write_config
+from tests.support.ingestors import eventually
 from tests.support.kafka import Cluster
 
 if TYPE_CHECKING:
@@ -64,6 +65,23 @@ def test_a_drain_whose_partitions_others_land_is_done_when_they_are_landed(
     assert "done, 0 rows landed" in drain.last_line
     assert len(deployment.judge_committed([topic])) == COUNT
     assert owner.running
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_drains_that_share_the_partitions_are_done_when_all_is_landed(
+    kafka: Cluster, deploy: Deploy, protocol: str
+) -> None:
+    """Neither ends before the other's share is in the table, nor waits for ever for it."""
+    topic = topics.create(kafka.bootstrap, partitions=4)
+    topics.produce(kafka.bootstrap, topic, [topics.Record(value=b"v", partition=n % 4) for n in range(4_000)])
+    deployment = deploy(topic, kafka={"group.protocol": protocol}, flush={"seconds": 600})
+    drains = [deployment.prepare("--once").start() for _ in range(2)]
+
+    eventually(lambda: any(not drain.running for drain in drains))
+
+    deployment.judge_committed([topic])
+    assert [drain.wait() for drain in drains] == [0, 0]
+    assert len(deployment.judge_committed([topic])) == 4_000
 
 
 def test_a_drain_whose_partitions_others_hold_gives_up_and_never_calls_that_done(

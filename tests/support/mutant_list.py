@@ -973,6 +973,20 @@ MUTANTS = (
         (_unit("drain"),),
     ),
     Mutant(
+        "a drain whose last rows were fenced is done",
+        "drain.py",
+        "        if self._watch.dropped != self._dropped_before:",
+        "        if False:",
+        (_unit("drain"),),
+    ),
+    Mutant(
+        "a drain that waits for others with its own rows in hand",
+        "drain.py",
+        "        if lacking and not self._sealed:",
+        "        if False:",
+        (_unit("drain"),),
+    ),
+    Mutant(
         "a drain that waits for ever",
         "drain.py",
         "now - self._moved_at > self._patience()",

@@ -32,6 +32,8 @@ class World:
     members: tuple[str, ...] = ("us", "other")
     rebalancing: bool = False
     told: list[str] = field(default_factory=list)
+    dropped: int = 0  # how often what was in hand was
+    sealed: int = 0  # how often it was sent into the log
     clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
@@ -46,12 +48,17 @@ class World:
             world,
             self.membership,
             patience_seconds=PATIENCE_SECONDS,
+            watch=world,
             worker=worker,
             clock=self.clock,
         )
 
     def reached(self, _ends: object) -> bool:
         return bool(self.assigned) and self.read
+
+    def seal(self) -> bool:
+        self.sealed += 1
+        return self.sealed > 1
 
     def group(self, _group_id: str, *, timeout: float) -> Group:
         assert timeout
@@ -99,6 +106,16 @@ def test_who_gets_nothing_is_done_when_others_have_landed_it_all() -> None:
     world = World(left={A0: 0, A1: 0})
     assert world.over_after(5)
     world.drain.verdict(0)
+
+
+def test_our_own_share_lands_while_it_waits_for_others() -> None:
+    """They may wait for it in turn. It is tried until it goes, and then not again for every record that comes later."""
+    world = World(assigned=frozenset((A0,)))
+    world.over_after(5)
+    assert world.sealed == 0
+    world.read = True
+    world.over_after(20)
+    assert world.sealed == 2
 
 
 def test_it_waits_for_others_as_long_as_they_get_on() -> None:
@@ -164,6 +181,17 @@ def test_who_is_ended_early_says_what_is_left() -> None:
     with pytest.raises(IngestorError, match="1,000 rows landed, 20 offsets are left") as ended:
         world.drain.verdict(1_000)
     assert ended.value.exit_code == 1
+
+
+def test_what_another_process_fenced_at_the_end_is_not_done() -> None:
+    """Everything was in hand, and was dropped when it was to land; the table tells whether it has it all the same."""
+    world = World(assigned=frozenset((A0, A1)), read=True, left={A0: 0, A1: 4})
+    assert world.drain.over()
+    world.dropped += 1
+    with pytest.raises(IngestorError, match="another process committed meanwhile: 7 rows landed, 4 offsets are left"):
+        world.drain.verdict(7)
+    world.left = {A0: 0, A1: 0}
+    world.drain.verdict(7)
 
 
 def test_whoever_lacks_an_assignment_is_told_why_as_long_as_it_lasts() -> None:

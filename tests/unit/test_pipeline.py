@@ -602,6 +602,17 @@ def test_a_given_up_pipeline_lands_nothing_more(one: World) -> None:
     assert process.source.closed
 
 
+def test_what_is_in_hand_can_be_sealed_before_it_is_due(one: World) -> None:
+    """It lands while the process goes on; what comes later waits until that has landed."""
+    process = one.process(limits=NEVER)
+    process.go(3)
+    assert landed(one) == {A0: [], A1: []}
+    assert process.pipeline.seal()
+    process.go(3)
+    assert landed(one) == {A0: [0, 1, 2, 3], A1: [0, 1, 2, 3]}
+    assert process.pipeline.assigned == {A0, A1}
+
+
 def test_a_view_shows_every_route(one: World) -> None:
     """As values, for whoever looks from another thread."""
     process = one.process(limits=NEVER)
