@@ -26,6 +26,7 @@ from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
 from ingestor.routing import Router, app_ids, matching
 from ingestor.stager import set_positions
+from ingestor.steps import Steps, logged
 from ingestor.table import RawTable
 from ingestor.table_log import CHECKPOINT_EVERY
 from ingestor.worker import ThreadWorker
@@ -50,6 +51,7 @@ class Opened:
     table: RawTable
     committer: Committer
     placer: Placer
+    steps: Steps
 
 
 class Assembly:
@@ -152,6 +154,7 @@ class Assembly:
             lambda: RawTable(route.table, route.schema, options),
             doing=f"opening table {route.table}",
         )
+        steps = logged(route.name)
         committer = Committer(
             table,
             ids,
@@ -159,10 +162,11 @@ class Assembly:
             patience=patience,
             clock=self._clock,
             on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
+            steps=steps,
         )
         placer = Placer(route.name, route.table, ids, committer, self.broker, skip_lost=route.on_data_loss == "skip")
         self._write_first_positions(route, ids, committer, placer)
-        return Opened(table, committer, placer)
+        return Opened(table, committer, placer, steps)
 
     def _failed(self, route: Route, failure: IngestorError | Unavailable) -> None:
         self._last_failures[route.name] = str(failure)
@@ -220,6 +224,7 @@ class Assembly:
             budget=budget,
             clock=self._clock,
             today=utc_today,
+            steps=opened.steps,
         )
         return RouteAtWork(lane, opened.placer, store, self._breaker(route))
 

@@ -30,6 +30,7 @@ import backoff
 from ingestor.errors import Fenced, OccExhaustedError
 from ingestor.ledger import AppIds, moved
 from ingestor.retry import Patience
+from ingestor.steps import SILENT, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -84,6 +85,7 @@ class Committer:
         patience: Patience,
         clock: Callable[[], float] = time.monotonic,
         on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
+        steps: Steps = SILENT,
     ) -> None:
         self._table = table
         self._app_ids = app_ids
@@ -91,11 +93,15 @@ class Committer:
         self._patience = patience
         self._clock = clock
         self._on_outcome = on_outcome
+        self._steps = steps
+        steps("opened", version=table.version)
 
     def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the last landed offset of each partition, as the newest version of the log has it."""
         self._patience.until_answered(self._table.refresh, doing="reading the Delta log")
-        return self._app_ids.look_up(self._table.txns, tps)
+        found = self._app_ids.look_up(self._table.txns, tps)
+        self._steps("looked", version=self._table.version, txns=found)
+        return found
 
     def txns(self) -> Mapping[str, int]:
         """Return every txn of the table as of the last look, also those of others."""
@@ -122,6 +128,7 @@ class Committer:
                 slot = self._table.version + 1
                 self._check_fresh(compared_at)
                 self._patience.until_answered(lambda: self._table.settle(slot), doing="syncing the log entry")  # noqa: B023
+                self._steps("acknowledged", commit_id=staged.commit_id, slot=slot)
                 return Landed(slot, outcome, conflicts, self._clock() - started)
             self._patience.sleep(self._patience.rng.uniform(0, next(waits)))
         self._on_outcome(Outcome.FAILED)
@@ -136,6 +143,7 @@ class Committer:
         """Refuse a batch that was built on txns which are no longer the table's."""
         actual = self.read(staged.expected)
         stale = moved(staged.expected, actual)
+        self._steps("compared", commit_id=staged.commit_id, expected=staged.expected, moved=stale)
         if stale:
             self._on_outcome(Outcome.FENCED)
             shown = ", ".join(f"{tp} is at {now}, not {was}" for tp, (was, now) in sorted(stale.items())[:3])
@@ -148,15 +156,19 @@ class Committer:
         marked = {**info, "commit_id": staged.commit_id}
 
         def try_once() -> Outcome:
+            self._steps("put", commit_id=staged.commit_id, slot=slot, last=staged.last)
             try:
                 self._table.attempt(staged.files, txns, marked)
-            except Exception:
+            except Exception as error:
+                self._steps("unanswered", commit_id=staged.commit_id, slot=slot, error=type(error).__name__)
                 # No exception tells whether the entry is there. If this look fails too, the next try is for the
                 # same slot again, so an entry of ours that did land is found then.
                 owner = self._table.slot(slot)
+                self._steps("found", commit_id=staged.commit_id, slot=slot, owner=owner)
                 if owner is None:
                     raise
                 return Outcome.LANDED_UNANSWERED if owner == staged.commit_id else Outcome.CONFLICT
+            self._steps("answered", commit_id=staged.commit_id, slot=slot)
             return Outcome.LANDED
 
         return self._patience.until_answered(try_once, doing="committing to the Delta log")
@@ -165,6 +177,7 @@ class Committer:
         """Treat an overlong commit as fenced: whether or not its entry still counts, the ledger knows."""
         if self._clock() - compared_at > _STALE_AFTER_SECONDS:
             self._on_outcome(Outcome.FENCED)
+            self._steps("overlong")
             msg = "the commit took so long that the log may have been cleaned up meanwhile"
             raise Fenced(msg)
 

@@ -10,7 +10,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from ingestor.native import library
-from tests.support import kafka_jars
+from tests.support import ivy, kafka_jars
 from tests.support.ingestors import Deploy
 from tests.support.kafka import Cluster
 
@@ -67,8 +67,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     announce = terminal.write_line if terminal else print
     try:
-        kafka_jars.fetch(announce)
-    except kafka_jars.BrokerUnavailableError as error:
+        kafka_jars.kafka(announce)
+    except ivy.JarsUnavailableError as error:
         announce(f"tests with a real broker will fail: {error}")
 
 
