@@ -191,7 +191,7 @@ Enter(p, where) ==
            ![p].at = [tp \in Parts |-> IF tp \in tps THEN where[tp] ELSE @[tp]],
            ![p].chain = [tp \in Parts |-> IF tp \in tps THEN me.asked[tp] ELSE @[tp]],
            ![p].pend = @ \ tps,
-           ![p].asked = IF tps = DOMAIN @ \cap me.pend THEN Empty ELSE [tp \in DOMAIN @ \ tps |-> @[tp]]]
+           ![p].asked = [tp \in DOMAIN @ \ tps |-> @[tp]]]
     /\ Say(p, <<"reads on from", where>>)
     /\ UNCHANGED <<world, store, flight, ghosts, left>>
 
@@ -515,7 +515,7 @@ Where(p) ==
 Do(p) ==
     \/ Start(p)
     \/ \E tp \in Read : Orphan(tp) /\ Gain(p, tp)
-    \/ procs[p].pend # {} /\ procs[p].asked = Empty /\ Ask(p, procs[p].pend)
+    \/ procs[p].pend # {} /\ DOMAIN procs[p].asked \cap procs[p].pend = {} /\ Ask(p, procs[p].pend)
     \/ Enter(p, Where(p))
     \/ \E tp \in Parts : procs[p].at[tp] <= world.last[tp] /\ Take(p, tp, procs[p].at[tp])
     \/ Seal(p) \/ StartOver(p)

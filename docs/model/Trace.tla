@@ -60,6 +60,7 @@ Asked(p, e) ==
             /\ \A tp \in tps : procs'[p].asked[tp] = e.txns[tp]
 
 Entered(p, e) ==
+    IF e.tp \notin procs[p].own THEN Gain(p, e.tp) /\ Untold ELSE
     /\ e.tp \in DOMAIN procs[p].asked /\ procs[p].asked[e.tp] = e.txn
     /\ Enter(p, [tp \in {e.tp} |-> e.position]) /\ Told(p)
 
