@@ -107,11 +107,11 @@ Strangers(p) == {tp \in Parts : \E a \in {1, 2} \ {App(p)} : txns[a][tp] > 0}
 
 \* A foreign entry that nobody answered, as a process sees it that looks at the newest version.
 Alarmed(p) ==
-    IF Broken("RewindNotNoticed") THEN FALSE ELSE (claim > procs[p].ver) \/ (noted /\ ~Broken("RefusalForgotten"))
+    IF Broken("RewindNotNoticed") THEN FALSE ELSE claim > procs[p].ver \/ noted
 
 \* The same for one that opens the table: it reads the entries that are left, too.
 AlarmedAtOpen ==
-    CASE Broken("RefusalForgotten") \/ Broken("RewindNotNoticed") -> FALSE
+    CASE Broken("RewindNotNoticed") -> FALSE
       [] Broken("OpenLooksAtNoEntry") -> noted
       [] OTHER -> noted \/ (claim > 0 /\ claim >= first)
 
@@ -421,7 +421,7 @@ Settle(p) ==
 
 \* Before a process ends because rows were taken away, it writes that into the log, where every other one reads it.
 Refuse(p) ==
-    LET writes == ~noted /\ claim > 0 /\ ~Broken("RefusalNotWritten") /\ ~Broken("RefusalForgotten")
+    LET writes == ~noted /\ claim > 0 /\ ~Broken("RefusalNotWritten")
     IN
     /\ procs[p].up /\ procs[p].step = "refuse"
     /\ End(p)
@@ -477,7 +477,7 @@ Answer(stopped) ==
 \* What is assumed: a foreign entry that takes rows away is seen by an ingestor before it is cleaned up.
 CleanUp(k) ==
     /\ Spend("cleanup") /\ k \in first + 1..Newest
-    /\ claim > 0 /\ claim < k => noted \/ Broken("RefusalNotWritten") \/ Broken("RefusalForgotten")
+    /\ claim > 0 /\ claim < k => noted \/ Broken("RefusalNotWritten")
     /\ first' = k
     /\ synced' = Newest
     /\ procs' = [p \in Procs |-> [procs[p] EXCEPT !.old = @ \/ procs[p].ver + 1 < k]]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support import topics
+from tests.support.traces import DEBUGGING, Traces
 from tests.support.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.timeout(240)
 def test_a_minute_of_kills_loses_and_doubles_nothing(kafka: Cluster, deploy: Deploy, seed: int) -> None:
-    """Three ingestors and six partitions under random faults; then the table is complete, and audits clean."""
+    """Three ingestors and six partitions under random faults: complete, a clean audit, and a behaviour of the model."""
     torment(kafka, deploy, "cooperative", random.Random(seed), seconds=60, rival=False)
 
 
@@ -68,6 +69,7 @@ def torment(kafka: Cluster, deploy: Deploy, protocol: str, rng: random.Random, *
         kafka={"session.timeout.ms": SESSION_SECONDS * 1000, **PROTOCOLS[protocol]},
         extra_columns=["key", "headers"],
         flush={"seconds": 0.4},
+        log=DEBUGGING,
     )
     members = [deployment.start() for _ in range(MEMBERS)]
     if rival:
@@ -91,6 +93,9 @@ def torment(kafka: Cluster, deploy: Deploy, protocol: str, rng: random.Random, *
     deployment.once(seconds_max=60)
     expected = deployment.judge_committed([topic])
     assert expected.keys() == traffic.committed
+    traces = Traces()
+    traces.add_run("kill loop", deployment)
+    traces.check(deployment.folder)
     audit = deployment.command("audit", "--against-kafka")
     print(f"{done}; {len(expected)} records, {len(traffic.aborted)} aborted; {survey(deployment)}; {audit}")  # noqa: T201
 

@@ -13,6 +13,7 @@ import pytest
 from tests.support import topics
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.mirror import Mirror
+from tests.support.traces import DEBUGGING, Traces
 from tests.support.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def test_random_faults_of_every_third_request_lose_and_double_nothing(
             occ={"max_retries": 10_000, "base_seconds": 0.05, "max_seconds": 0.4},
             retry={"max_retries": 3, "base_seconds": 0.01, "max_seconds": 0.2},
             breaker={"failures": 3, "open_seconds": 0.3, "successes": 1},
+            log=DEBUGGING,
         )
         deployment.before_look = Mirror(any_store, bucket, deployment.table()).fetch
         members = [deployment.start() for _ in range(MEMBERS)]
@@ -93,6 +95,9 @@ def test_random_faults_of_every_third_request_lose_and_double_nothing(
     assert expected.keys() == traffic.committed
     told = Counter(event["answer"] for member in members for event in member.events("committed"))
     print(f"{len(expected)} records, {deployment.log().version} versions, {hits} faults, {kills} kills, {told}")  # noqa: T201
+    traces = Traces()
+    traces.add_run("random faults", deployment)
+    traces.check(deployment.folder)
     assert hits > COMMITS
     assert kills > 1
     assert told["lost"] > 1  # commits that landed without an answer

@@ -2,6 +2,7 @@
 
     traces = Traces()
     traces.add("name", told, entries)   # steps in the order of each process; entries of the log from version 1 on
+    traces.add_run("name", deployment)  # the same of real processes, whose `log` is DEBUGGING
     traces.check(folder)
 
 Nothing is judged here: steps are renamed and numbers are moved (offsets count from 1 in the model, a txn of None is 0).
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.fakes.table import FakeEntry
+    from tests.support.ingestors import Deployment
+
+DEBUGGING = {"format": "json", "level": "DEBUG"}
 
 _POLL_THREAD = ("sealed", "placed", "dropped", "started_over")  # the other steps are the storage thread's
 _GUARD = "ingestor:"  # app ids that are memory of guards, and no partition's
@@ -73,6 +77,13 @@ class Traces:
         if any(step["step"] == "put" for step in trace.told):
             self.kept.append(trace)
         return trace
+
+    def add_run(self, name: str, deployment: Deployment) -> Trace:
+        """Keep what a deployment's processes told in their logs, and what its table's log holds now."""
+        told = [step for process in deployment.processes for step in told_in(process.log)]
+        versions = sorted((deployment.table() / "_delta_log").glob(f"{'[0-9]' * 20}.json"))
+        assert [int(path.stem) for path in versions] == list(range(len(versions))), "entries were cleaned up"
+        return self.add(name, told, entries_of([path.read_text() for path in versions[1:]], deployment.app_id))
 
     def verdict(self, folder: Path) -> Verdict:
         """Let TLC look at all of them."""
