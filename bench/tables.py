@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ingestor.breaker import Breaker
 from ingestor.committer import Committer, Occ, make_patience, system_rng
 from ingestor.deltalog import entry_path
+from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.stager import Staged
@@ -140,4 +141,4 @@ def _committer(table: RawTable) -> Committer:
         sleep=time.sleep,
         rng=system_rng(),
     )
-    return Committer(table, app_ids(), occ=_STEADY, patience=patience)
+    return Committer(table, Guards("bench", table.uri, app_ids()), occ=_STEADY, patience=patience)

@@ -13,7 +13,8 @@ from ingestor.breaker import Breaker
 from ingestor.broker import Broker
 from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, make_patience, system_rng
-from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
+from ingestor.errors import ConfigError, Fenced, IngestorError, RefusedError, Unavailable
+from ingestor.guards import Guards
 from ingestor.kafka_source import KafkaSource
 from ingestor.lane import Lane
 from ingestor.ledger import START_APPLIED, AppIds
@@ -130,10 +131,23 @@ class Assembly:
                     why = self._last_failures.get(name, "no answer at all")
                     msg = f"table {self._settings.routes[name].table} does not answer ({why})"
                     raise RefusedError(msg, hint="see that its store runs and can be reached from here")
+        opened = {name: future.result() for name, future in opening.items()}
+        self._refuse_one_table_twice(opened)
         return {
-            name: self._at_work(self._settings.routes[name], future.result(), stores[name], budget)
-            for name, future in opening.items()
+            name: self._at_work(self._settings.routes[name], each, stores[name], budget)
+            for name, each in opened.items()
         }
+
+    def _refuse_one_table_twice(self, opened: Mapping[str, Opened]) -> None:
+        """Refuse two routes on one table where their txns can't be told apart: what opened counts, not its spelling."""
+        if "{topic}" in self._settings.txn_app_id:
+            return
+        known: dict[object, str] = {}
+        for name, each in opened.items():
+            other = known.setdefault(each.table.identity, name)
+            if other != name:
+                msg = f"routes {other} and {name} have one table by two paths: {each.table.uri}"
+                raise ConfigError(msg, hint="use two tables, or the default txn_app_id, which names the topic")
 
     def _open(self, route: Route) -> Opened:
         """Open one route's table and write its first positions; runs on its storage thread."""
@@ -157,14 +171,14 @@ class Assembly:
         steps = logged(route.name)
         committer = Committer(
             table,
-            ids,
+            Guards(route.name, route.table, ids),
             occ=Occ(route.occ.max_retries, route.occ.base_seconds, route.occ.max_seconds),
             patience=patience,
             clock=self._clock,
             on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
             steps=steps,
         )
-        placer = Placer(route.name, route.table, ids, committer, self.broker, skip_lost=route.on_data_loss == "skip")
+        placer = Placer(route.name, route.table, committer, self.broker, skip_lost=route.on_data_loss == "skip")
         self._write_first_positions(route, ids, committer, placer)
         return Opened(table, committer, placer, steps)
 
@@ -188,11 +202,13 @@ class Assembly:
                     cluster=self.broker,
                 )
                 if first:
-                    placer.refuse_foreign(first)
+                    placer.refuse(first)
                 if route.is_regex and first_run:
                     first[START_APPLIED] = 0
                 if first:
-                    committer.commit(set_positions(first), self._info(route, "bootstrap"))
+                    ids_now = self.broker.topic_ids({tp.topic for tp in first} - {START_APPLIED.topic})
+                    info = {**self._info(route, "bootstrap"), "topic_ids": ids_now}
+                    committer.commit(set_positions(first), info)
             except Unavailable as error:
                 self._watch.waiting(str(error))
                 self.ending.sleep(1.0)

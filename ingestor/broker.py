@@ -20,7 +20,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from ingestor import damage
+from ingestor import damage, groups
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
 from ingestor.logs import librdkafka_logger
 from ingestor.records import TopicPartition
@@ -53,6 +53,7 @@ _REFUSALS = {
 }
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the library's gap
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # same
+_KIP_848 = "API version not supported: ConsumerGroupHeartbeat"
 _UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _FENCED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED)
 
@@ -75,6 +76,11 @@ def kafka_failure(error: KafkaError, *, doing: str) -> IngestorError | Unavailab
         return RefusedError(
             f"{doing}: another process uses the same group.instance.id ({error.name()})",
             hint="give each process its own kafka.group.instance.id",
+        )
+    if _KIP_848 in error.str():  # a code that is also used for other versions, or for all that is fatal
+        return RefusedError(
+            f"{doing}: the broker does not know group.protocol: consumer ({error.name()})",
+            hint="leave kafka.group.protocol out, or enable the protocol on brokers that have it (4.0 and newer)",
         )
     if error.code() in _REFUSALS and not _passes(error):
         return RefusedError(text, hint=_REFUSALS[error.code()])
@@ -209,6 +215,11 @@ class Broker:
                 if _is_timeout(error):
                     self._ids_again_at = time.monotonic() + _ID_PAUSE_SECONDS
         return found
+
+    def group(self, group_id: str, *, timeout: float | None = None) -> groups.Group | None:
+        """Return who is in a consumer group, None if the cluster can't tell; nobody joins it by asking."""
+        with self._asking(f"asking the coordinator of group {group_id} for its members"):
+            return groups.describe(self._admin, group_id, self._timeout if timeout is None else timeout)
 
     def first_readable(self, tp: TopicPartition, damaged: int, end: int) -> int:
         """Return the first offset behind a damaged batch, at most `end`, from which the partition can be read."""

@@ -100,16 +100,35 @@ def offsets(
         typer.Option("--set", metavar="TOPIC:PARTITION=OFFSET|earliest|latest", help="Set where ingestion goes on."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --set: don't ask.")] = False,
+    accept: Annotated[
+        int | None,
+        typer.Option(
+            "--accept", metavar="VERSION", help="Go on although that log entry took rows away: they stay gone."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --set or --accept: also while the consumer group has members.")
+    ] = False,
 ) -> None:
     """Show per partition what is committed, what Kafka has, and the lag; or set where ingestion goes on.
 
-    Example: ingestor offsets orders.yaml --set user.events.v1:0=latest
+    Example: ingestor offsets orders.yaml --set user.events.v1:0=earliest
     """
     from ingestor import offsets as module
+    from ingestor.set_offsets import Dialogue, accept_removal, set_offsets
 
     loaded = _load(config)
-    if set_to:
-        module.set_offsets(loaded, set_to, confirm=lambda question: yes or command_line.confirm(question))
+    dialogue = Dialogue(
+        confirm=lambda question: yes or command_line.confirm(question),
+        warn=lambda line: typer.echo(line, err=True),
+        tell=typer.echo,
+    )
+    if accept is not None and set_to:
+        raise ConfigError("--accept and --set don't go together", hint="give one of them")
+    if accept is not None:
+        accept_removal(loaded, accept, dialogue, force=force)
+    elif set_to:
+        set_offsets(loaded, set_to, dialogue, force=force)
     else:
         rows = module.show(loaded)
         typer.echo(module.as_json(rows) if as_json else module.as_text(rows))

@@ -3,6 +3,9 @@
     refresh ─▶ are all txns what the rows were built on? ─ no ─▶ Fenced: drop everything, start from the ledger
                      │ yes
                      ▼
+               do the guards let it pass?  ─ no ─▶ refused, until a person answers     (see `guards`)
+                     │ yes
+                     ▼
                try to put our entry at version + 1          (lands there or nowhere: see `table_log`)
                      │ answered: landed
                      │ anything raised: the outcome is unknown, so look at that very slot
@@ -27,9 +30,11 @@ from typing import TYPE_CHECKING, Any
 
 import backoff
 
-from ingestor.errors import Fenced, OccExhaustedError
-from ingestor.ledger import AppIds, moved
+from ingestor.errors import Fenced, IngestorError, OccExhaustedError, RefusedError
+from ingestor.guards import Guards, removal_marks, removed_hint
+from ingestor.ledger import moved
 from ingestor.retry import Patience
+from ingestor.stager import set_positions
 from ingestor.steps import SILENT, Steps
 
 if TYPE_CHECKING:
@@ -79,7 +84,7 @@ class Committer:
     def __init__(
         self,
         table: Table,
-        app_ids: AppIds,
+        guards: Guards,
         *,
         occ: Occ,
         patience: Patience,
@@ -88,7 +93,8 @@ class Committer:
         steps: Steps = SILENT,
     ) -> None:
         self._table = table
-        self._app_ids = app_ids
+        self._guards = guards
+        self._app_ids = guards.app_ids
         self._occ = occ
         self._patience = patience
         self._clock = clock
@@ -97,23 +103,74 @@ class Committer:
         steps("opened", version=table.version)
 
     def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the last landed offset of each partition, as the newest version of the log has it."""
-        self._patience.until_answered(self._table.refresh, doing="reading the Delta log")
-        found = self._app_ids.look_up(self._table.txns, tps)
+        """Return the last landed offset of each partition, as the newest version of the log has it.
+
+        Refuse if somebody took rows away, and nobody has answered for it.
+        """
+        found = self.known(tps)
         self._steps("looked", version=self._table.version, txns=found)
+        self._guards.refuse_removed(self._table.txns)
         return found
+
+    def known(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return the last landed offset of each partition, whatever the guards would say."""
+        self._look()
+        self._remember_removal()
+        return self._app_ids.look_up(self._table.txns, tps)
+
+    def unanswered(self) -> tuple[int, list[TopicPartition]]:
+        """Return the newest log entry that took rows away, and our partitions that nobody has answered for."""
+        self.known([])
+        return self._guards.removed(self._table.txns)
 
     def txns(self) -> Mapping[str, int]:
         """Return every txn of the table as of the last look, also those of others."""
         return self._table.txns
 
-    def origin(self, tp: TopicPartition) -> str | None:
-        """Return the id of the topic that the partition's landed records came from, if the log still tells."""
-        return self._table.origins.get(self._app_ids.of(tp), {}).get(tp.topic)
+    def recreated(self, tp: TopicPartition, topic_id: str | None) -> bool:
+        """Tell whether the topic is another one, of the same name, than the one that the landed rows came from."""
+        return self._guards.recreated(self._table.txns, tp, topic_id)
 
-    def holding(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return those of the partitions that have rows in the table."""
+    def check_guards(self, tps: Collection[TopicPartition]) -> None:
+        """Refuse partitions that the guards do not let pass, as of the last look."""
+        txns = self._table.txns
+        self._guards.check(txns, tps, self._other_topics)
+        fresh = [tp for tp in tps if self._app_ids.of(tp) not in txns]
+        held = self._held(fresh) if fresh else set()
+        if not held:
+            return
+        self._look()  # another member of our group may have landed its first rows since the last one
+        owned = {tp for tp in held if self._app_ids.of(tp) not in self._table.txns}
+        if owned:
+            raise self._guards.foreign_error(min(owned), "without a txn action")
+        raise Fenced("another member of the group has just begun with these partitions")
+
+    def _look(self) -> None:
+        self._patience.until_answered(self._table.refresh, doing="reading the Delta log")
+
+    def _held(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
         return self._patience.until_answered(lambda: self._table.holding(tps), doing="reading the table")
+
+    def _other_topics(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        return self._patience.until_answered(lambda: self._table.other_topics(tps), doing="reading the table")
+
+    def _remember_removal(self) -> None:
+        """Write into the log that rows were taken away: the refusal then stands for every process, for ever."""
+        while (removal := self._table.removal) is not None:
+            marks = removal_marks(self._table.txns, removal.version)
+            if not marks:
+                return  # nothing had been landed, so nothing is missing
+            refusal = RefusedError(
+                f"table {self._guards.table_uri}: log entry {removal.version} ({removal.what}): "
+                "rows may be gone that count as landed",
+                hint=removed_hint(removal.version),
+            )
+            info = {"app_id": self._app_ids.app_id, "route": self._guards.route, "operation_kind": "refused"}
+            try:
+                self._put(set_positions({}, marks=marks), info)
+            except IngestorError as error:
+                raise refusal from error  # the entry itself still stands there for the next start
+            self._look()
 
     def commit(self, staged: Staged, info: Mapping[str, Any]) -> Landed:
         """Land a staged batch; raise Fenced or OccExhaustedError with nothing of it in the table."""
@@ -140,25 +197,38 @@ class Committer:
         )
 
     def _compare(self, staged: Staged) -> None:
-        """Refuse a batch that was built on txns which are no longer the table's."""
-        actual = self.read(staged.expected)
+        """Refuse a batch that was built on txns which are no longer the table's, or that the guards refuse."""
+        actual = self.known(staged.expected)
         stale = moved(staged.expected, actual)
-        self._steps("compared", commit_id=staged.commit_id, expected=staged.expected, moved=stale)
         if stale:
-            self._on_outcome(Outcome.FENCED)
             shown = ", ".join(f"{tp} is at {now}, not {was}" for tp, (was, now) in sorted(stale.items())[:3])
-            raise Fenced(shown)
+            self._steps("compared", commit_id=staged.commit_id, version=self._table.version, txns=actual, moved=stale)
+            raise self._fenced(shown)
+        if staged.answer is None:
+            try:
+                self.check_guards(staged.expected)
+            except Fenced as fenced:
+                raise self._fenced(str(fenced)) from None
+        self._steps("compared", commit_id=staged.commit_id, version=self._table.version, txns=actual, moved=stale)
+
+    def _fenced(self, why: str) -> Fenced:
+        self._on_outcome(Outcome.FENCED)
+        return Fenced(why)
 
     def _put(self, staged: Staged, info: Mapping[str, Any]) -> Outcome:
         """Put our entry into the next slot, and find out from the log itself what became of it."""
         slot = self._table.version + 1
         txns = {self._app_ids.of(tp): last for tp, last in staged.last.items()}
+        marks = {**staged.marks, **self._marks(staged, info.get("topic_ids", {}))}
         marked = {**info, "commit_id": staged.commit_id}
 
         def try_once() -> Outcome:
+            moved_away = [file.path for file in staged.files if not file.standing()]
+            if moved_away:
+                raise self._fenced(f"data file {moved_away[0]} was moved away or replaced after it was written")
             self._steps("put", commit_id=staged.commit_id, slot=slot, last=staged.last)
             try:
-                self._table.attempt(staged.files, txns, marked)
+                self._table.attempt(staged.files, {**txns, **marks}, marked)
             except Exception as error:
                 self._steps("unanswered", commit_id=staged.commit_id, slot=slot, error=type(error).__name__)
                 # No exception tells whether the entry is there. If this look fails too, the next try is for the
@@ -173,13 +243,18 @@ class Committer:
 
         return self._patience.until_answered(try_once, doing="committing to the Delta log")
 
+    def _marks(self, staged: Staged, topic_ids: Mapping[str, str]) -> dict[str, int]:
+        """Return what the guards are to remember of a batch."""
+        txns, tps = self._table.txns, staged.last.keys()
+        if staged.answer is None:
+            return self._guards.new_origins(txns, tps, topic_ids)
+        return self._guards.answers(txns, tps, staged.answer, topic_ids)
+
     def _check_fresh(self, compared_at: float) -> None:
         """Treat an overlong commit as fenced: whether or not its entry still counts, the ledger knows."""
         if self._clock() - compared_at > _STALE_AFTER_SECONDS:
-            self._on_outcome(Outcome.FENCED)
             self._steps("overlong")
-            msg = "the commit took so long that the log may have been cleaned up meanwhile"
-            raise Fenced(msg)
+            raise self._fenced("the commit took so long that the log may have been cleaned up meanwhile")
 
 
 def waits_between(base_seconds: float, max_seconds: float) -> Iterator[float]:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ingestor.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 LOG_DIR = "_delta_log"
 
@@ -64,18 +64,13 @@ class Entry:
     txns: Mapping[str, int] = field(default_factory=dict)
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
+    takes_data: bool = False  # a file is removed whose rows are not in another file of the same entry
 
     @property
     def commit_id(self) -> str | None:
         """Return the id under which an ingestor wrote this entry, None if another program did."""
         value = self.commit_info.get("commit_id")
         return value if isinstance(value, str) else None
-
-    @property
-    def origins(self) -> dict[str, Mapping[str, str]]:
-        """For each app id whose txn this entry moved: the ids of the topics that its records came from."""
-        ids = self.commit_info.get("topic_ids")
-        return dict.fromkeys(self.txns, ids) if isinstance(ids, dict) else {}
 
 
 def entry_path(version: int) -> str:
@@ -105,6 +100,7 @@ def _entry(version: int, actions: list[dict[str, Any]]) -> Entry:
     txns: dict[str, int] = {}
     adds: list[AddedFile] = []
     removes: list[str] = []
+    takes_data = False
     for action in actions:
         for kind, body in action.items():
             if kind == "txn":
@@ -113,6 +109,7 @@ def _entry(version: int, actions: list[dict[str, Any]]) -> Entry:
                 adds.append(_added(body))
             elif kind == "remove":
                 removes.append(_text(body["path"]))
+                takes_data |= body.get("dataChange", True) is not False
             else:
                 one[kind] = _mapping(body)
     return Entry(
@@ -123,6 +120,7 @@ def _entry(version: int, actions: list[dict[str, Any]]) -> Entry:
         txns=txns,
         metadata=one.get("metaData"),
         protocol=one.get("protocol"),
+        takes_data=takes_data,
     )
 
 
@@ -223,21 +221,6 @@ def entries(files: Files, first: int, last: int) -> Iterator[Entry]:
         if entry is None:
             raise LookupError(entry_path(version))
         yield entry
-
-
-def latest_origins(
-    files: Files, version: int, wanted: Collection[str], *, look_back: int = 100
-) -> dict[str, Mapping[str, str]]:
-    """Return the origins of app ids that the newest entries tell; one that did not move lately is left out."""
-    found: dict[str, Mapping[str, str]] = {}
-    for older in range(version, max(-1, version - look_back), -1):
-        entry = read_entry(files, older)
-        if entry is None:
-            break
-        found = entry.origins | found
-        if found.keys() >= set(wanted):
-            break  # each look is a request to the store
-    return found
 
 
 def txns_at(files: Files, version: int) -> dict[str, int]:

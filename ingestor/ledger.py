@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ingestor.errors import ConfigError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE = "{app_id}/{topic}/{partition}"
 KDI_TEMPLATE = "{app_id}-{partition}"  # what kafka-delta-ingest writes
+# App ids that begin so are no partition's: they are what guards remember (see `guards`).
+MEMORY = "ingestor:"
 # No topic has this name: its txn says that a regex route's `start` was applied, be it to no topic at all.
 START_APPLIED = TopicPartition("", 0)
 _FIELDS = {"app_id": r"(?P<app_id>{})", "topic": r"(?P<topic>[a-zA-Z0-9._-]+)", "partition": r"(?P<partition>\d{1,7})"}
@@ -46,17 +49,28 @@ class AppIds:
 
     def of(self, tp: TopicPartition) -> str:
         """Return the app id under which the txn of `tp` stands in the log."""
-        values = {"app_id": self.app_id, "topic": tp.topic, "partition": str(tp.partition)}
-        return _PLACEHOLDER.sub(lambda match: values[match[1]], self.template)
+        return _app_id(self.template, self.app_id, tp)
+
+    @property
+    def by_topic(self) -> bool:
+        """Tell whether an app id names its topic."""
+        return "{topic}" in self.template
+
+    def names_topic(self, text: str, tp: TopicPartition) -> bool:
+        """Tell whether a foreign app id says by itself that it is of this topic and partition."""
+        templates = {self.template, DEFAULT_TEMPLATE} if self.by_topic else {DEFAULT_TEMPLATE}
+        return any(self._match(_pattern(template, ".+"), text) == tp for template in templates)
 
     def parse(self, text: str) -> TopicPartition | None:
         """Return the partition that an app id of ours names, or None if it is not one of ours."""
+        if text.startswith(MEMORY):
+            return None
         tp = self._match(_pattern(self.template, re.escape(self.app_id)), text)
         return tp if tp is not None and self.of(tp) == text else None  # "…/07" is not how we write partition 7
 
     def parse_foreign(self, text: str) -> TopicPartition | None:
         """Return the partition that an app id *not* of ours would name under any scheme we know."""
-        if self.parse(text) is not None:
+        if text.startswith(MEMORY) or self.parse(text) is not None:
             return None
         for template in dict.fromkeys((self.template, DEFAULT_TEMPLATE, KDI_TEMPLATE)):
             tp = self._match(_pattern(template, ".+"), text)
@@ -83,6 +97,13 @@ class AppIds:
         return {tp: version for tp, version in found if tp is not None}
 
 
+@lru_cache(maxsize=100_000)
+def _app_id(template: str, app_id: str, tp: TopicPartition) -> str:
+    values = {"app_id": app_id, "topic": tp.topic, "partition": str(tp.partition)}
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
+
+
+@lru_cache(maxsize=100)
 def _pattern(template: str, app_id: str) -> re.Pattern[str]:
     parts = _PLACEHOLDER.split(template)  # literal, name, literal, name, …
     groups = [_FIELDS[name].replace("{}", app_id) for name in parts[1::2]]
@@ -103,6 +124,9 @@ def check_template(template: str, *, topics: int | None) -> None:
     between = _PLACEHOLDER.split(template)[2:-1:2]
     if any(not text or text[0].isdigit() or text[-1].isdigit() for text in between):
         msg = f"txn_app_id: {template!r} needs a separator that is no digit between its placeholders"
+        raise ConfigError(msg, hint=mend)
+    if template.startswith(MEMORY):
+        msg = f"txn_app_id: {template!r} begins with {MEMORY!r}, which is kept for the ingestor's own records"
         raise ConfigError(msg, hint=mend)
     if "topic" not in names and topics != 1:
         msg = f"txn_app_id: {template!r} has no {{topic}}, so a route may have just one topic and no regex"

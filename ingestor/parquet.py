@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ingestor.budget import Budget
     from ingestor.buffer import Batch
+    from ingestor.held import Held
     from ingestor.records import RawSchema
     from ingestor.storage import Storage
 
@@ -60,6 +61,7 @@ class FileWriter:
         self._counted_bytes = 0  # in the budget, for what is gathered
         self._repeating: frozenset[str] | None = None  # which columns are, once the first rows have told
         self._sink: pa.NativeFile | None = None
+        self._held: Held | None = None
         self._parquet: pq.ParquetWriter | None = None
         self._metadata: list[pq.FileMetaData] = []
         self._size = 0
@@ -88,10 +90,16 @@ class FileWriter:
         This waits for the disk or the store and encodes nothing, so it need not be the worker that does it.
         """
         self._guarded(self._close)
-        if self.failure is not None:
+        if self.failure is not None or self._held is None:
             self.abort()
-            raise self.failure
-        return DataFile(self._path, self._size, file_statistics(self._metadata[0]), dict(self._partition_values))
+            raise self.failure or AssertionError("a file that was never begun can't be settled")
+        return DataFile(
+            self._path,
+            self._size,
+            file_statistics(self._metadata[0]),
+            dict(self._partition_values),
+            self._held.standing,
+        )
 
     def abort(self) -> None:
         """Close what is open and remove the file."""
@@ -103,6 +111,8 @@ class FileWriter:
             except (OSError, ValueError, pa.ArrowException) as error:
                 self.failure = self.failure or error
         try:
+            if self._held is not None:
+                self._held.let_go()
             if self._sink is not None:
                 self._storage.discard(self._path)
         except OSError as error:  # an orphan: VACUUM takes it
@@ -152,6 +162,7 @@ class FileWriter:
         table = self._rows.table(self._schema.file.names)
         if self._parquet is None:
             self._sink = self._storage.create(self._path)
+            self._held = self._storage.hold(self._path)
             self._parquet = _parquet_writer(self._sink, table.schema, self._compression, self._metadata, repeating)
         self._parquet.write_table(table, row_group_size=table.num_rows)
         del table
@@ -165,9 +176,9 @@ class FileWriter:
         self._size = int(self._sink.tell())
 
     def _close(self) -> None:
-        if self._sink is not None:  # or else finishing has failed
+        if self._sink is not None and self._held is not None:  # or else finishing has failed
             self._sink.close()
-            self._storage.settle(self._path)
+            self._held.settle(self._size)
 
 
 def _parquet_writer(

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ingestor import ledger
-from ingestor.errors import ConfigError, DataLossError, Unavailable
-from ingestor.ledger import AppIds, Gap, Placement, txn_before
+from ingestor.errors import DataLossError, Fenced, Unavailable
+from ingestor.ledger import Gap, Placement, txn_before
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class Placer:
 
     route: str
     table_uri: str
-    app_ids: AppIds
     committer: Committer
     cluster: Cluster
     skip_lost: bool  # on_data_loss: skip
@@ -70,14 +69,16 @@ class Placer:
         `damaged` tells for partitions at which offset a batch fails its checksum: they go on behind it.
         """
         txns = self.committer.read(tps)
-        fresh = [tp for tp, txn in txns.items() if txn is None]
-        if fresh:
-            self.refuse_foreign(fresh)
+        self.refuse(tps)
         ids = self.cluster.topic_ids({tp.topic for tp in tps})
         marks = self.cluster.watermarks(tps)
         placements = {
             tp: ledger.place(
-                tp, txns[tp], low=marks[tp].low, high=marks[tp].high, recreated=self._recreated(tp, ids.get(tp.topic))
+                tp,
+                txns[tp],
+                low=marks[tp].low,
+                high=marks[tp].high,
+                recreated=self.committer.recreated(tp, ids.get(tp.topic)),
             )
             for tp in tps
         }
@@ -93,10 +94,6 @@ class Placer:
         position = self.cluster.first_readable(tp, placement.position, end)
         return Placement(position, position, Gap(tp, placement.position, position - 1, "corrupt"))
 
-    def _recreated(self, tp: TopicPartition, now: str | None) -> bool:
-        before = self.committer.origin(tp)
-        return now is not None and before is not None and now != before
-
     def _refuse_loss(self, placements: Mapping[TopicPartition, Placement]) -> None:
         gaps = [placement.gap for placement in placements.values() if placement.gap is not None]
         if gaps and not self.skip_lost:
@@ -110,35 +107,12 @@ class Placer:
                 ),
             )
 
-    def refuse_foreign(self, fresh: Collection[TopicPartition]) -> None:
-        """Refuse partitions without a txn of ours that somebody else has ingested into this table already."""
-        foreign: dict[TopicPartition, str] = {}
-        for app_id in self.committer.txns():
-            tp = self.app_ids.parse_foreign(app_id)
-            if tp is not None and tp in fresh:
-                foreign[tp] = app_id
-        held = self.committer.holding(fresh)
-        if not foreign and not held:
-            return
-        # A member of our own group may have landed its first rows between the two looks.
-        still = self.committer.read(fresh)
-        owned = {tp: foreign.get(tp) for tp in (*foreign, *held) if still[tp] is None}
-        if not owned:
-            msg = "another member of the group has just begun with these partitions"
-            raise Unavailable(msg)
-        tp = min(owned)
-        by = f"under txn app id {owned[tp]!r}" if owned[tp] else "without a txn action"
-        msg = (
-            f"route {self.route}: table {self.table_uri} already holds {tp} {by}, none under app_id "
-            f"{self.app_ids.app_id!r}: reading it again would double its rows"
-        )
-        raise ConfigError(
-            msg,
-            hint=(
-                "set app_id (and txn_app_id) back to what wrote those rows, or adopt the table with "
-                f"`ingestor offsets CONFIG --set {tp}=OFFSET` for each partition (OFFSET: the next one to read)"
-            ),
-        )
+    def refuse(self, tps: Collection[TopicPartition]) -> None:
+        """Refuse partitions that the guards do not let pass, before a single record of them is read."""
+        try:
+            self.committer.check_guards(tps)
+        except Fenced as fenced:
+            raise Unavailable(str(fenced)) from None
 
 
 def first_positions(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ingestor.breaker import BreakerState
-from ingestor.errors import IngestorError, Unavailable
+from ingestor.errors import Fenced, IngestorError, Unavailable
 from ingestor.failures import classify
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Patience:
             self.enter()
             try:
                 result = call()
+            except Fenced:
+                raise  # no failure of the storage
             except Exception as error:  # noqa: BLE001 - classified just below
                 tries.failed(classify(error, doing=doing), error)
                 continue

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ingestor import logs
 from ingestor.assembly import Assembly, Interrupted, times
+from ingestor.drain import Drain, Endless, Landed, ended_early
 from ingestor.errors import ConfigError, RefusedError, Unavailable
 from ingestor.http import HttpServer
+from ingestor.membership import Membership
 from ingestor.metrics import Metrics
 from ingestor.records import TopicPartition
 from ingestor.retry import Stopped
@@ -21,28 +22,26 @@ from ingestor.status import Status
 from ingestor.watch import Watch
 
 if TYPE_CHECKING:
+    from ingestor.drain import Goal
     from ingestor.pipeline import Pipeline
     from ingestor.settings import Settings
 
 ONCE_PATIENCE_SECONDS = 30.0
-_ONCE_IDLE_SECONDS = 10.0  # a group whose other members own every partition leaves us nothing to drain
 _ASK_AGAIN_SECONDS = 0.5
 _ASK_SECONDS = 2.0  # a signal is only seen between two questions
 # Far above what one poll brings: its messages all go again, and walking over them would cost a fifth of the CPU.
 _GARBAGE_AFTER_OBJECTS = 200_000
-# Nothing is to be waited for behind the last record; before it polls are full sooner, unless the network is slow.
-_DRAIN_POLL_SECONDS = 0.02
 _STUCK_SECONDS = 30.0  # a loop that did not turn for so long is stuck, unless it lands what a rebalance takes away
 
 
 def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
-    """Ingest; return how many rows landed."""
+    """Ingest; return how many rows landed. With `once` raise unless all that was there at the start has landed."""
     watch = Watch(Metrics())
     stop = Stop("ingestor: stopped at once; what was not committed is read again at the next start")
     assembly = Assembly(settings, watch, stopping=stop.asked)
     stop.listen()
     pipeline: Pipeline | None = None
-    log = logs.get()
+    goal: Goal | None = None
     status, server = _serve(settings, assembly, watch)
     try:
         ends = _wait_for_topics(settings, assembly, watch, stop, once=once)
@@ -50,13 +49,15 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         if status is not None:
             pipeline.on_step = partial(status.tick, pipeline)
         http = None if server is None else server.url
-        log.info("started", routes=len(settings.routes), once=once, http=http, intake=assembly.intake)
+        logs.get().info("started", routes=len(settings.routes), once=once, http=http, intake=assembly.intake)
         _spare_the_collector()
-        drained = _Drained(pipeline, ends, watch, show=progress) if once else None
-        if drained is None:
-            pipeline.run(until=stop.asked)
-        else:
-            pipeline.run(until=lambda: stop.asked() or drained(), poll_seconds=_DRAIN_POLL_SECONDS)
+        membership = Membership(assembly.broker, settings.kafka, watch)
+        goal = Endless(pipeline, membership)
+        if once:
+            landed = Landed(settings, assembly.broker, ends)
+            rows = (lambda: watch.rows_landed) if progress else None
+            goal = Drain(pipeline, ends, landed, membership, patience_seconds=ONCE_PATIENCE_SECONDS, rows=rows)
+        pipeline.run(until=partial(_over, goal, stop), poll_seconds=goal.poll_seconds)
     except (Interrupted, Stopped):
         pass
     except BaseException:
@@ -68,8 +69,16 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         if status is not None:
             status.end()
     assembly.ending.begin()
-    log.info("stopped", rows=watch.rows_landed)
+    logs.get().info("stopped", rows=watch.rows_landed)
+    if goal is not None:
+        goal.verdict(watch.rows_landed)
+    elif once:
+        raise ended_early(0, "nothing was read yet")
     return watch.rows_landed
+
+
+def _over(goal: Goal, stop: Stop) -> bool:
+    return goal.over() or stop.asked()
 
 
 def _spare_the_collector() -> None:
@@ -127,29 +136,3 @@ def _ends(settings: Settings, assembly: Assembly, existing: dict[str, int]) -> d
         for number in range(existing[topic])
     ]
     return {tp: marks.stable for tp, marks in assembly.broker.watermarks(tps).items()}
-
-
-class _Drained:
-    """Tells after every step whether everything that was there at the start is in hand."""
-
-    def __init__(self, pipeline: Pipeline, ends: dict[TopicPartition, int], watch: Watch, *, show: bool) -> None:
-        self._pipeline = pipeline
-        self._ends = ends
-        self._watch = watch
-        self._show = show
-        self._idle_since = time.monotonic()
-        self._shown_at = 0.0
-
-    def __call__(self) -> bool:
-        now = time.monotonic()
-        if self._pipeline.assigned or not self._pipeline.joined:  # a group may first wait for a member that died
-            self._idle_since = now
-        if self._show and now - self._shown_at > _ASK_AGAIN_SECONDS:
-            self._shown_at = now
-            left = self._pipeline.remaining(self._ends)
-            sys.stderr.write(f"\r{self._watch.rows_landed:,} rows in the table, {left:,} offsets to read   ")
-            sys.stderr.flush()
-        done = self._pipeline.reached(self._ends) or now - self._idle_since > _ONCE_IDLE_SECONDS
-        if done and self._show:
-            sys.stderr.write("\n")
-        return done

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ingestor.errors import ConfigError
-from ingestor.ledger import check_template
+from ingestor.ledger import MEMORY, check_template
 from ingestor.settings_errors import Problem
 from ingestor.settings_types import TOPIC
 
@@ -40,6 +40,9 @@ def _memory(settings: Settings) -> Iterator[Problem]:
 
 
 def _templates(settings: Settings) -> Iterator[Problem]:
+    if settings.app_id.startswith(MEMORY):
+        what = f"begins with {MEMORY!r}, which is kept for the ingestor's own records"
+        yield Problem("app_id", what, "choose another name")
     for route in settings.routes.values():
         try:
             topics = None if route.is_regex else len(route.topics)

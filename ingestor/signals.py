@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first asks the process to end in order, the second ends it at once."""
+"""SIGTERM, SIGINT and SIGHUP: the first asks the process to end in order, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _STDERR = 2
+_ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STEP_SECONDS = 0.2  # how late a wait may notice that a signal came
 
 
@@ -29,9 +30,13 @@ class Stop:
         self._asked = False
 
     def listen(self) -> None:
-        """Take the signals; again after a library has started that takes them for itself."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        """Take the signals; again after a library has started that takes them for itself.
+
+        SIGHUP comes when a terminal closes. Whoever started the process under `nohup` wants it to go on then.
+        """
+        for number in _ENDS:
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
 
     def asked(self) -> bool:
         """Tell whether a signal has come."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ingestor.budget import Budget
     from ingestor.buffer import Batch
+    from ingestor.guards import Answer
     from ingestor.storage import Storage
     from ingestor.table import DataFile
     from ingestor.worker import Worker
@@ -39,14 +40,20 @@ class Staged:
     newest_ms: int = -1
     last_ms: Mapping[TopicPartition, int] = field(default_factory=dict)  # the timestamp of each partition's last row
     write_seconds: float = 0.0  # spent on encoding and writing the files
+    marks: Mapping[str, int] = field(default_factory=dict)  # what guards are to remember: txns of no partition
+    answer: Answer | None = None  # a person moves the txns, and thereby answers what the guards refuse
 
 
 def set_positions(
-    txns: Mapping[TopicPartition, int], expected: Mapping[TopicPartition, int | None] | None = None
+    txns: Mapping[TopicPartition, int],
+    expected: Mapping[TopicPartition, int | None] | None = None,
+    *,
+    marks: Mapping[str, int] | None = None,
+    answer: Answer | None = None,
 ) -> Staged:
     """Return a batch without rows that only moves txns."""
     before = dict.fromkeys(txns) if expected is None else expected
-    return Staged(uuid.uuid4().hex, (), before, dict(txns))
+    return Staged(uuid.uuid4().hex, (), before, dict(txns), marks=marks or {}, answer=answer)
 
 
 class Draft:

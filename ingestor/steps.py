@@ -3,7 +3,7 @@
     opened, looked             at which version, and the txns found there
     placed, dropped            a partition gets its place, or loses it
     sealed                     a file is closed: the txns it is built on, and those that it will set
-    compared                   at the version that was looked at last; `moved`: the partitions that fenced it
+    compared                   the same before a commit; `moved`: the partitions that fenced it
     put, answered, unanswered  one request, its slot, and what came back
     found                      who wrote the entry in that slot, after an error
     acknowledged, overlong     how the commit ended

@@ -21,8 +21,12 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from ingestor.held import HeldFile, HeldObject, sync, sync_folders
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from ingestor.held import Held
 
 
 class Storage(Protocol):
@@ -43,8 +47,11 @@ class Storage(Protocol):
     def create(self, path: str) -> pa.NativeFile:
         """Open a new file for writing."""
 
+    def hold(self, path: str) -> Held:
+        """Hold on to a file that was just created, to settle the very file that was written."""
+
     def settle(self, path: str) -> None:
-        """Return only when the written file survives a power cut."""
+        """Return only when whatever stands at a path survives a power cut."""
 
     def discard(self, path: str) -> None:
         """Remove a file that no commit can ever name; a file that is gone already is fine."""
@@ -88,28 +95,18 @@ class LocalStorage:
         target.parent.mkdir(parents=True, exist_ok=True)
         return pa.OSFile(str(target), "wb")
 
+    def hold(self, path: str) -> HeldFile:
+        """Hold on to a file that was just created."""
+        return HeldFile(self.root, path)
+
     def settle(self, path: str) -> None:
-        """Sync the file, then every folder from its own up to the table's root."""
-        target = self.root / path
-        _fsync(target)
-        folder = target.parent
-        while True:
-            _fsync(folder)
-            if folder == self.root:
-                return
-            folder = folder.parent
+        """Sync the file, then its folders."""
+        sync(self.root / path)
+        sync_folders(self.root, path)
 
     def discard(self, path: str) -> None:
         """Remove a file that no commit can ever name."""
         (self.root / path).unlink(missing_ok=True)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Sized(Protocol):
@@ -176,6 +173,10 @@ class ObjectStorage:
         """
         self._reach(path)
         return self.files.open_output_stream(path)
+
+    def hold(self, path: str) -> HeldObject:  # noqa: ARG002 - the same for every object
+        """Hold on to an object that is being written."""
+        return HeldObject()
 
     def settle(self, path: str) -> None:
         """Do nothing: closing the stream completed the upload."""

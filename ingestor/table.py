@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ingestor import deltalog, table_files
 from ingestor.errors import RefusedError
+from ingestor.guards import remembered_removal
+from ingestor.removals import Removal, latest_removal, removal_in
+from ingestor.storage import local_root
 from ingestor.table_log import NewEntry, open_log
 from ingestor.table_open import open_or_create, options_for, reopen_handle
 from ingestor.table_rules import verify_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from deltalake import DeltaTable
 
     from ingestor.records import RawSchema, TopicPartition
     from ingestor.storage import Storage
+
+
+def _standing() -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,8 @@ class DataFile:
     size: int
     stats: Mapping[str, Any]
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    standing: Callable[[], bool] = field(default=_standing, compare=False, repr=False)
+    """Tells whether the file at the path is still the one that was written."""
 
 
 class Table(Protocol):
@@ -46,8 +55,8 @@ class Table(Protocol):
         """Every txn action's version at `version`, by app id."""
 
     @property
-    def origins(self) -> Mapping[str, Mapping[str, str]]:
-        """For the app ids whose txn moved lately: the ids of the topics that those records came from."""
+    def removal(self) -> Removal | None:
+        """The newest entry up to `version` that took rows away and that no txn remembers yet (see `removals`)."""
 
     def refresh(self) -> None:
         """Look at the newest version; refuse if it is no longer the table that was opened."""
@@ -67,6 +76,9 @@ class Table(Protocol):
     def holding(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return those of the partitions that have rows in the table."""
 
+    def other_topics(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """Return for each of the partitions another topic that has rows of the same partition number."""
+
 
 class RawTable:
     """One handle on the raw table. Not for two threads at once."""
@@ -82,9 +94,8 @@ class RawTable:
         self._seen = self._landed = handle.version()
         self._table_id = str(handle.metadata().id)
         self._verify(handle)
-        self.txns: dict[str, int]
-        self.origins: dict[str, Mapping[str, str]]
-        self.txns, self.origins = self._snapshot(self._seen)
+        self.txns: dict[str, int] = deltalog.txns_at(self.storage, self._seen)
+        self.removal: Removal | None = latest_removal(self.storage, self._seen)
         self._tip = deltalog.fingerprint(self.storage, self._seen)
 
     @property
@@ -124,39 +135,21 @@ class RawTable:
 
         If one could not be read after others were taken in, those would be read again and seem to move txns back.
         """
-        changed = False
+        txns, removal, changed = dict(self.txns), self.removal, False
         try:
-            txns, origins = dict(self.txns), dict(self.origins)
             for entry in deltalog.entries(self.storage, self._seen + 1, newest):
-                self._refuse_rewind(entry, txns)
+                removal = removal_in(entry, txns) or removal
+                if removal is not None and remembered_removal(entry.txns) >= removal.version:
+                    removal = None  # another ingestor has seen to it
                 txns.update(entry.txns)
-                origins.update(entry.origins)
                 changed |= entry.metadata is not None or entry.protocol is not None
         except LookupError:  # cleaned up meanwhile: a checkpoint has what they said
-            txns, origins = self._snapshot(newest)
-            changed = True
+            txns = deltalog.txns_at(self.storage, newest)
+            removal, changed = latest_removal(self.storage, newest), True
         if changed:
             self._verify(self._open())  # not for committing: that needs the very version whose txns we know
         tip = deltalog.fingerprint(self.storage, newest)
-        self.txns, self.origins, self._tip, self._seen = txns, origins, tip, newest
-
-    def _refuse_rewind(self, entry: deltalog.Entry, txns: Mapping[str, int]) -> None:
-        """Stop at an entry that takes back what txns already count: a person has to say what holds now."""
-        if entry.commit_info.get("operation") == "RESTORE":
-            msg = f"table {self.uri} was restored to an older version (log entry {entry.version}), its txns were not"
-            raise RefusedError(
-                msg,
-                hint="rows may be gone that count as landed: run `ingestor audit`, set offsets back, then start again",
-            )
-        for app_id, version in entry.txns.items():
-            if version < txns.get(app_id, version) and entry.commit_info.get("operation_kind") != "set":
-                msg = f"table {self.uri}: log entry {entry.version} moves txn {app_id!r} back to {version}"
-                raise RefusedError(msg, hint="find out who wrote it; run `ingestor audit`, then start again")
-
-    def _snapshot(self, version: int) -> tuple[dict[str, int], dict[str, Mapping[str, str]]]:
-        """Return every txn and origin of a version, whatever was known before."""
-        txns = deltalog.txns_at(self.storage, version)
-        return txns, deltalog.latest_origins(self.storage, version, txns)
+        self.txns, self.removal, self._tip, self._seen = txns, removal, tip, newest
 
     def attempt(self, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Put one log entry at `version + 1`. Whatever is raised, the entry may be there."""
@@ -188,6 +181,19 @@ class RawTable:
     def last_offsets(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the greatest offset of each partition that has rows; statistics spare most files from being read."""
         return table_files.last_offsets(self._open(), self.storage, tps) if tps else {}
+
+    def other_topics(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Return for each of the partitions another topic that has rows of the same partition number."""
+        return table_files.other_topics(self._open(), self.storage, tps) if tps else {}
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Return what is equal for two handles on one table, however its path is spelled."""
+        root = local_root(self.uri)
+        if root is None:
+            return ("id", self._table_id)
+        found = (root / deltalog.LOG_DIR).stat()
+        return ("folder", found.st_dev, found.st_ino)
 
     def _open(self) -> DeltaTable:
         return reopen_handle(self.uri, self._options)

@@ -17,7 +17,7 @@ from ingestor.records import TopicPartition
 from ingestor.table_open import options_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ingestor.storage import Storage
 
@@ -27,14 +27,28 @@ _COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
 def last_offsets(handle: DeltaTable, storage: Storage, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the greatest offset of each of the partitions that has rows."""
     found: dict[TopicPartition, int] = {}
-    for path, bounds in _partition_bounds(handle):
-        wanted = {tp for tp in tps if bounds.may_hold(tp)}
-        if wanted:
-            with storage.open_input(unquote(path)) as source:
-                for tp, offset in _last_offsets_in(source):
-                    if tp in wanted:
-                        found[tp] = max(offset, found.get(tp, offset))
+    for tp, offset in _rows(handle, storage, lambda bounds: any(map(bounds.may_hold, tps))):
+        if tp in tps:
+            found[tp] = max(offset, found.get(tp, offset))
     return found
+
+
+def other_topics(handle: DeltaTable, storage: Storage, tps: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    """Return for each of the partitions another topic that has rows of the same partition number."""
+    found: dict[TopicPartition, str] = {}
+    for other, _ in _rows(handle, storage, lambda bounds: any(map(bounds.may_hold_another_topic_than, tps))):
+        found.update({tp: other.topic for tp in tps if tp.partition == other.partition and tp.topic != other.topic})
+    return found
+
+
+def _rows(
+    handle: DeltaTable, storage: Storage, wanted: Callable[[_Bounds], bool]
+) -> Iterator[tuple[TopicPartition, int]]:
+    """Yield the greatest offset of each partition of each file whose statistics are of interest."""
+    for path, bounds in _partition_bounds(handle):
+        if wanted(bounds):
+            with storage.open_input(unquote(path)) as source:
+                yield from _last_offsets_in(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,11 @@ class _Bounds:
 
     def may_hold(self, tp: TopicPartition) -> bool:
         return (self.topics is None or self.topics[0] <= tp.topic <= self.topics[1]) and (
+            self.partitions is None or self.partitions[0] <= tp.partition <= self.partitions[1]
+        )
+
+    def may_hold_another_topic_than(self, tp: TopicPartition) -> bool:
+        return self.topics != (tp.topic, tp.topic) and (
             self.partitions is None or self.partitions[0] <= tp.partition <= self.partitions[1]
         )
 

@@ -254,7 +254,7 @@ StartOver(p) ==
 LoseFile(p, landing) ==
     /\ procs[p].up
     /\ landing => procs[p].step # "idle"
-    /\ ~landing => procs[p].step \in {"idle", "sealed"}
+    /\ ~landing => procs[p].step \in {"idle", "sealed", "compare"}
     /\ Spend("file")
     /\ procs' = [procs EXCEPT ![p] = StartedOver(@, landing)]
     /\ Say(p, "can't write a file, and drops all that it has in hand")
@@ -262,6 +262,14 @@ LoseFile(p, landing) ==
 
 ---------------------------------------------------------------------------
 (* The commit (committer.py). *)
+
+\* Right before it is put, another file stands where the batch's was written: the batch counts as fenced.
+LoseReadyFile(p) ==
+    /\ procs[p].up /\ procs[p].step = "put"
+    /\ Spend("file")
+    /\ procs' = [procs EXCEPT ![p].step = "fenced"]
+    /\ Say(p, "finds its file moved away")
+    /\ UNCHANGED <<world, store, flight, ghosts>>
 
 Moved(me, seen) == {tp \in DOMAIN me.batch.parts : seen[tp] # me.batch.parts[tp].exp}
 
@@ -527,7 +535,7 @@ Suffer(p) ==
     \/ \E tps \in {procs[p].own} \cup {{tp} : tp \in procs[p].own} : Lose(p, tps)
     \/ \E landing \in BOOLEAN : LoseFile(p, landing)
     \/ \E lost \in BOOLEAN : Fail(p, lost)
-    \/ LookFails(p) \/ Kill(p) \/ Age(p)
+    \/ LoseReadyFile(p) \/ LookFails(p) \/ Kill(p) \/ Age(p)
 
 Arrivals == \E entry \in flight : Arrive(entry)
 

@@ -84,8 +84,8 @@ Sealed(p, e) ==
 
 Compared(p, e) ==
     /\ Newest = e.version /\ procs[p].batch.id = e.id
-    /\ DOMAIN e.expected = DOMAIN procs[p].batch.parts
-    /\ \A tp \in DOMAIN e.expected : procs[p].batch.parts[tp].exp = e.expected[tp] /\ txns[1][tp] = e.txns[tp]
+    /\ DOMAIN e.txns = DOMAIN procs[p].batch.parts
+    /\ \A tp \in DOMAIN e.txns : txns[1][tp] = e.txns[tp]
     /\ Compare(p) /\ Told(p)
     /\ procs'[p].step = IF e.moved = {} THEN "put" ELSE "fenced"
 
@@ -109,7 +109,9 @@ Acknowledges(p, e) ==
 Overlong(p) == IF procs[p].old THEN Settle(p) /\ Told(p) ELSE Age(p) /\ Untold
 
 StartsOver(p, e) ==
-    IF procs[p].step = "fenced" /\ ~e.landing THEN StartOver(p) /\ Told(p) ELSE LoseFile(p, e.landing) /\ Told(p)
+    IF procs[p].step = "put" /\ ~e.landing THEN LoseReadyFile(p) /\ Untold
+    ELSE IF procs[p].step = "fenced" /\ ~e.landing THEN StartOver(p) /\ Told(p)
+    ELSE LoseFile(p, e.landing) /\ Told(p)
 
 Step(p) ==
     /\ ~Done(p)

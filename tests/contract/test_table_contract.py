@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, write_deltalake
 
 from ingestor.deltalog import entry_path
-from ingestor.errors import RefusedError
+from ingestor.errors import RefusedError, Unavailable
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.storage import LocalStorage
 from ingestor.table import RawTable
@@ -29,6 +29,8 @@ from tests.support.fakes.storage import MemoryStorage
 from tests.support.fakes.table import FakeLog, FakeTable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ingestor.storage import Storage
     from ingestor.table import DataFile, Table
     from tests.support.stores import Store
@@ -136,11 +138,11 @@ def put(table: Table, txns: dict[str, int], *, by: str = "", files: tuple[DataFi
 
 
 def test_a_new_table_has_a_version_and_nothing_else(backend: Backend) -> None:
-    """The first handle creates the table; it holds no txn, no origin and no row."""
+    """The first handle creates the table; it holds no txn, no removal and no row."""
     table = backend.open()
     assert table.version == 0
     assert table.txns == {}
-    assert table.origins == {}
+    assert table.removal is None
     assert table.holding([A0]) == set()
 
 
@@ -295,21 +297,6 @@ def test_holding_needs_no_refresh(backend: Backend) -> None:
     assert table.holding([A0]) == {A0}
 
 
-def test_origins_tell_the_topic_id_of_each_txns_records(backend: Backend) -> None:
-    """For every txn that a commit moved, with the newest commit's word counting."""
-    table = backend.open()
-    put(table, {"app/a/0": 1}, by="one", topic_ids={"a": "id-1"})
-    table.refresh()
-    put(table, {"app/b/0": 1}, by="two", topic_ids={"b": "id-2"})
-    for seen in (table, backend.open()):
-        seen.refresh()
-        assert dict(seen.origins) == {"app/a/0": {"a": "id-1"}, "app/b/0": {"b": "id-2"}}
-    table.refresh()
-    put(table, {"app/a/0": 2}, by="three", topic_ids={"a": "id-3"})
-    table.refresh()
-    assert table.origins["app/a/0"] == {"a": "id-3"}
-
-
 def test_a_replaced_table_is_refused(backend: Backend) -> None:
     """A table that was deleted and created again is another one, though it stands at the same place."""
     table = backend.open()
@@ -367,15 +354,31 @@ def test_a_log_that_was_cut_off_is_refused(backend: Backend) -> None:
         table.refresh()
 
 
-def test_a_txn_that_goes_back_is_refused(backend: Backend) -> None:
-    """Nobody but a person who sets offsets may do that."""
+def test_a_txn_that_goes_back_is_a_removal(backend: Backend) -> None:
+    """Nobody but a person who sets offsets may do that. Every handle tells of it, also one that is opened later."""
     table, other = backend.open(), backend.open()
     put(table, {"app/a/0": 9}, by="one")
     table.refresh()
     other.refresh()
     put(other, {"app/a/0": 4})
-    with pytest.raises(RefusedError):
-        table.refresh()
+    table.refresh()
+    for seen in (table, backend.open()):
+        assert seen.removal is not None
+        assert seen.removal.version == 2
+
+
+def test_a_removal_is_told_until_a_txn_remembers_it(backend: Backend) -> None:
+    """Then the refusal stands in the log, and no handle has to look for it any more."""
+    table = backend.open()
+    put(table, {"app/a/0": 9}, by="one")
+    table.refresh()
+    put(table, {"app/a/0": 4})
+    table.refresh()
+    put(table, {"ingestor:removed/app/a/0/": 2}, by="two")
+    table.refresh()
+    for seen in (table, backend.open()):
+        assert seen.removal is None
+        assert seen.txns["ingestor:removed/app/a/0/"] == 2
 
 
 def test_offsets_that_a_person_set_may_go_back(backend: Backend) -> None:
@@ -468,14 +471,69 @@ def test_a_column_added_between_two_commits_is_refused(tmp_path: Path) -> None:
         table.refresh()
 
 
-def test_a_restored_table_is_refused(tmp_path: Path) -> None:
-    """RESTORE takes rows back whose txns still count: a person has to decide."""
+TAKES_ROWS_AWAY: dict[str, Callable[[DeltaTable], object]] = {
+    "restore": lambda table: table.restore(0),
+    "delete without a predicate": lambda table: table.delete(),
+    "overwrite": lambda table: write_deltalake(table, table.to_pyarrow_table().slice(0, 0), mode="overwrite"),
+}
+LEAVES_ROWS: dict[str, Callable[[DeltaTable], object]] = {
+    "optimize": lambda table: table.optimize.compact(),
+    "delete with a predicate": lambda table: table.delete("stream_offset = 0"),
+    "update": lambda table: table.update(updates={"message_payload": "null"}),
+    "append": lambda table: write_deltalake(table, table.to_pyarrow_table(), mode="append"),
+}
+
+
+@pytest.mark.parametrize("what", [*TAKES_ROWS_AWAY, *LEAVES_ROWS])
+def test_what_other_programs_do_to_the_rows(tmp_path: Path, what: str) -> None:
+    """RESTORE, overwrite and truncation take rows away whose txns still count. A person's DELETE may."""
     root = tmp_path / "t"
     table = RawTable(str(root), RawSchema(), {})
-    put(table, {"app/a/0": 0}, by="one", files=stage(table.storage, [(A0, 0)]).files)
-    DeltaTable(str(root)).restore(0)
-    with pytest.raises(RefusedError, match="restored"):
+    for number in range(2):
+        files = stage(table.storage, [(A0, number)], chain={A0: number - 1}).files
+        put(table, {"app/a/0": number}, by=f"c{number}", files=files)
         table.refresh()
+    {**TAKES_ROWS_AWAY, **LEAVES_ROWS}[what](DeltaTable(str(root)))
+    table.refresh()
+    for seen in (table, RawTable(str(root), RawSchema(), {})):
+        assert (seen.removal is not None) == (what in TAKES_ROWS_AWAY)
+
+
+def test_one_table_by_two_paths_is_one(tmp_path: Path) -> None:
+    """What opened is compared, not what was written."""
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    by_path, by_link = (RawTable(str(tmp_path / name), RawSchema(), {}) for name in ("t", "link"))
+    other = RawTable(str(tmp_path / "other"), RawSchema(), {})
+    assert by_path.identity == by_link.identity != other.identity
+
+
+def test_a_file_is_not_settled_if_its_folder_was_swapped(tmp_path: Path) -> None:
+    """What is synced is what was written, and it must stand at the path that the commit will name."""
+    table = RawTable(str(tmp_path / "t"), RawSchema(), {})
+    storage = table.storage
+    with storage.create("x.parquet") as sink:
+        held = storage.hold("x.parquet")
+        sink.write(b"first")
+        sink.flush()
+        shutil.copytree(tmp_path / "t", tmp_path / "copy")
+        (tmp_path / "t").rename(tmp_path / "old")
+        (tmp_path / "copy").rename(tmp_path / "t")
+        sink.write(b" and more")
+    with pytest.raises(Unavailable, match=r"x\.parquet is not the one that was written"):
+        held.settle(14)
+
+
+def test_a_settled_file_stands_until_another_takes_its_place(tmp_path: Path) -> None:
+    """Be it one with the same bytes: nobody has synced that."""
+    table = RawTable(str(tmp_path / "t"), RawSchema(), {})
+    with table.storage.create("x.parquet") as sink:
+        held = table.storage.hold("x.parquet")
+        sink.write(b"whole")
+    held.settle(5)
+    assert held.standing()
+    shutil.copy2(tmp_path / "t" / "x.parquet", tmp_path / "y")
+    (tmp_path / "y").rename(tmp_path / "t" / "x.parquet")
+    assert not held.standing()
 
 
 def test_a_file_where_the_table_should_be_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +20,7 @@ from tests.support import topics
 from tests.support.command import Command, Ended, ingestor, write_config
 from tests.support.disk import PAGE_BYTES, Disk
 from tests.support.history import check_history
+from tests.support.ingestors import eventually
 from tests.support.tcpproxy import TcpProxy
 
 if TYPE_CHECKING:
@@ -593,7 +597,7 @@ def test_a_damaged_newest_log_entry_is_named_and_the_hint_works(kafka: Cluster, 
 # --- signals ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lands_all_that_was_polled(kafka: Cluster, tmp_path: Path, number: signal.Signals) -> None:
     """Nothing was due yet; it is committed all the same, the process ends with 0, and soon."""
     topic = make_topic(kafka)
@@ -608,6 +612,37 @@ def test_a_signal_lands_all_that_was_polled(kafka: Cluster, tmp_path: Path, numb
 
     assert ended.code == 0, ended.stderr
     assert f"stopped rows={len(SOME)}" in ended.stderr
+    assert check_history(kafka.bootstrap, [topic], tmp_path / "table", "shop") == len(SOME)
+
+
+# What a login shell does: a session of its own, whose terminal is that on which it speaks.
+_ON_A_TERMINAL = """
+import os, sys
+os.setsid()
+os.close(os.open(os.ttyname(2), os.O_RDWR))
+os.execv(sys.executable, [sys.executable, "-m", "ingestor", *sys.argv[1:]])
+"""
+
+
+def test_a_terminal_that_closes_ends_it_in_order(kafka: Cluster, tmp_path: Path) -> None:
+    """SIGHUP comes when nobody can read any more what is said; what was polled lands all the same."""
+    topic = make_topic(kafka)
+    config = write_config(tmp_path, kafka.bootstrap, topic, flush={"seconds": 600})
+    _serve_http(config)
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-c", _ON_A_TERMINAL, "run", str(config)]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        try:
+            os.close(theirs)
+            said = ""
+            while (found := re.search(r"http://[0-9.:]+", said)) is None:
+                said += os.read(ours, 65536).decode()
+            eventually(lambda: _position(found[0]) == len(SOME))
+            os.close(ours)
+            assert process.wait(STOP_SECONDS_MAX) == 0
+        finally:
+            process.kill()
+
     assert check_history(kafka.bootstrap, [topic], tmp_path / "table", "shop") == len(SOME)
 
 
@@ -643,10 +678,10 @@ def _wait_until_polled(run: Command, records: int) -> None:
     """Return when it has all records of the one partition in hand, as it says itself."""
     run.wait_for("http=http")
     url = next(word for word in run.stderr.split() if word.startswith("http=")).removeprefix("http=")
+    run.wait_until(lambda: _position(url) == records, f"position {records}")
 
-    def position() -> int:
-        with urllib.request.urlopen(f"{url}/api/status", timeout=5) as answer:  # noqa: S310 - loopback
-            routes = json.load(answer)["routes"]
-        return max((one["position"] for route in routes.values() for one in route["partitions"]), default=0)
 
-    run.wait_until(lambda: position() == records, f"position {records}")
+def _position(url: str) -> int:
+    with urllib.request.urlopen(f"{url}/api/status", timeout=5) as answer:  # noqa: S310 - loopback
+        routes = json.load(answer)["routes"]
+    return max((one["position"] for route in routes.values() for one in route["partitions"]), default=0)

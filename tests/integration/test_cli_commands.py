@@ -216,7 +216,9 @@ def test_offsets_set_forward_skip_records(shop: Shop) -> None:
     """What lies before is not landed, and the audit knows why."""
     ended = shop.set("15", "--yes")
 
-    assert (ended.code, ended.stdout, ended.stderr) == (0, "", "")
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout == f"{shop.topic}:0: never committed → 15, in version 1 of table {shop.table}\n"
+    assert ended.stderr == f"{shop.topic}:0: offsets 0 to 14 (15) will not be landed, and Kafka still has them\n"
     shop.run()
     skipped = {(shop.topic, 0, offset) for offset in range(15)}
     check_history(shop.bootstrap, [shop.topic], shop.table, "shop", lost=skipped)
@@ -303,7 +305,10 @@ def test_offsets_are_set_after_a_yes(landed: Shop) -> None:
     ended = landed.set("30", stdin="y\n")
 
     assert ended.code == 0, ended.stderr
-    assert f"{landed.topic}:0: 20 → 30. Go ahead?" in ended.stderr
+    said = ended.stderr.splitlines()
+    assert said[0] == f"{landed.topic}:0: offsets 20 to 29 (10) will not be landed, and Kafka still has them"
+    assert f"{landed.topic}:0: 20 → 30. Go ahead?" in said[1]
+    assert ended.stdout == f"{landed.topic}:0: 20 → 30, in version 2 of table {landed.table}\n"
     landed.run()
     assert landed.offsets() == [*range(20), *range(30, 40)]
 

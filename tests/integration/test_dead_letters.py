@@ -476,7 +476,8 @@ def get(url: str) -> str:
     return text
 
 
-def test_a_publisher_that_goes_on_shows_itself_and_ends_at_a_signal(shop: Shop) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_publisher_that_goes_on_shows_itself_and_ends_at_a_signal(shop: Shop, number: signal.Signals) -> None:
     """It counts what it sent, says that dead letters get through, and ends with 0."""
     shop.configure(http={"port": 0}, log={"format": "json"})
     shop.quarantine(*shop.letters(2))
@@ -491,7 +492,7 @@ def test_a_publisher_that_goes_on_shows_itself_and_ends_at_a_signal(shop: Shop) 
         health = json.loads(get(f"{url}/actuator/health"))
         metrics = get(f"{url}/metrics")
         ready = get(f"{url}/readyz")
-        publisher.signal(signal.SIGTERM)
+        publisher.signal(number)
         ended = publisher.end()
 
     assert ended.code == 0, ended.stderr

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.soak) for number in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_it_parses_again_and_again_and_ends_cleanly_at_a_signal(lake: Lake, number: signal.Signals) -> None:
     """A balance per run; the signal ends it with exit code 0, and quietly."""
     lake.land(event("u1"))

@@ -56,7 +56,7 @@ class Refusal:
 @pytest.fixture
 def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Refusal]:
     """Runs a job where there is no Java; signals go where they went afterwards."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield Refusal(tmp_path, monkeypatch, capsys)
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 import yaml
@@ -150,6 +150,16 @@ def ingestor(
     """Run a command to its end."""
     with Command(*arguments, under=under, bound=bound, environ=environ, stdin=stdin) as command:
         return command.end(seconds_max)
+
+
+def refused(*arguments: object, code: int, words: Sequence[str], starts: int = 3, **how: Any) -> Ended:
+    """Run a command as a supervisor does, which starts it again: each time it refuses, and names the same things."""
+    for start in range(1, starts + 1):
+        ended = ingestor(*arguments, **how)
+        assert ended.code == code, f"start {start} ended with {ended.code}, not {code}:\n{ended.stderr}"
+        missing = [word for word in words if word not in ended.last_line]
+        assert not missing, f"start {start} does not name {missing}: {ended.last_line}"
+    return ended
 
 
 def _text(descriptor: int) -> str:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from ingestor.breaker import Breaker
 from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience
 from ingestor.errors import Fenced
+from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.steps import SILENT, Steps
@@ -69,7 +70,7 @@ class Writer:
         )
         self.committer = Committer(
             self.table,
-            AppIds(DEFAULT_TEMPLATE, APP_ID),
+            Guards("s3", url, AppIds(DEFAULT_TEMPLATE, APP_ID)),
             occ=Occ(max_retries=200, base_seconds=0.01, max_seconds=0.1),
             patience=patience,
             on_outcome=self.outcomes.append,

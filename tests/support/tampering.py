@@ -82,7 +82,7 @@ def _entry_with_another_txn(trace: Trace, commit_id: str) -> list[LogEntry]:
 TAMPERINGS: dict[str, Callable[[Sequence[Trace]], Trace]] = {
     "two entries of the log swapped": _two_entries_swapped,
     "two puts of a process swapped": _two_puts_swapped,
-    "a compared txn changed": _one_batch(lambda t, c: (_changed(t, "compared", c, "expected"), t.entries)),
+    "a compared txn changed": _one_batch(lambda t, c: (_changed(t, "compared", c, "txns"), t.entries)),
     "a comparison left out": _one_batch(lambda t, c: (_without(t, "compared", c), t.entries)),
     "a put left out": _one_batch(lambda t, c: (_without(t, "put", c), t.entries)),
     "another txn put than sealed": _one_batch(lambda t, c: (_changed(t, "put", c, "last"), t.entries)),

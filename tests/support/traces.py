@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 DEBUGGING = {"format": "json", "level": "DEBUG"}
 
-_POLL_THREAD = ("sealed", "placed", "dropped", "started_over")  # the other steps are the storage thread's
 _GUARD = "ingestor:"  # app ids that are memory of guards, and no partition's
 
 
@@ -195,31 +194,17 @@ class _Written:
         return f'[kind |-> "batch", id |-> {self._id(entry.commit_id)}, txn |-> {self._function(entry.txns)}]'
 
     def _events(self, told: list[dict[str, Any]]) -> list[str]:
-        """Return a process' steps; a look and the comparison that follows it are one."""
+        """Return a process' steps, without looks that led to nothing: it ended, or the partitions were taken away."""
+        marks = {step["commit_id"] for step in told if step["step"] == "put" and not step["last"]}
         events = []
-        looked: dict[str, Any] = {}
         for at, step in enumerate(told):
-            if step["step"] == "looked":
-                looked = step
-                if self._led_to(told, at) == "placed":
-                    events.append(self._event({**step, "step": "asked"}))
-            elif step["step"] == "compared":
-                events.append(self._event({**step, "version": looked["version"], "txns": looked["txns"]}))
-            else:
+            if step.get("commit_id") in marks:
+                continue  # a note of the guards, which moves no txn of a partition
+            if step["step"] != "looked":
                 events.append(self._event(step))
+            elif any(later.get("partition") in step["txns"] for later in told[at + 1 :]):
+                events.append(self._event({**step, "step": "asked"}))
         return events
-
-    @staticmethod
-    def _led_to(told: list[dict[str, Any]], at: int) -> str:
-        """Tell what a look was for: a comparison, which is the storage thread's next step then, or placing partitions.
-
-        One that led to nothing is left out: the process ended, or the partitions were taken away again.
-        """
-        later = told[at + 1 :]
-        storage = next((step for step in later if step["step"] not in _POLL_THREAD), None)
-        if storage is not None and storage["step"] == "compared":
-            return "compared"
-        return "placed" if any(step.get("partition") in told[at]["txns"] for step in later) else "nothing"
 
     def _event(self, step: Mapping[str, Any]) -> str:
         fields = {"step": f'"{step["step"]}"'}

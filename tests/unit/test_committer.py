@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from ingestor.breaker import Breaker, BreakerState
 from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience, system_rng, waits_between
-from ingestor.errors import Fenced, OccExhaustedError, RefusedError
-from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
+from ingestor.errors import ConfigError, Fenced, OccExhaustedError, RefusedError
+from ingestor.guards import Answer, Guards
+from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds
 from ingestor.records import TopicPartition
+from ingestor.stager import set_positions
 from tests.support.fakes.staging import stage
 from tests.support.fakes.storage import MemoryStorage
 from tests.support.fakes.table import Crash, FakeLog, FakeTable, Fault
@@ -24,15 +26,23 @@ if TYPE_CHECKING:
 
     from ingestor.stager import Staged
 
-A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
 class Bench:
     """A committer on a fake table, and what it told and did."""
 
-    def __init__(self, *, max_retries: int = 3, retries: int = 1, failures: int = 2) -> None:
-        self.log = FakeLog()
-        self.storage = MemoryStorage()
+    def __init__(
+        self,
+        *,
+        max_retries: int = 3,
+        retries: int = 1,
+        failures: int = 2,
+        beside: Bench | None = None,
+        ids: AppIds | None = None,
+    ) -> None:
+        self.log: FakeLog = FakeLog() if beside is None else beside.log
+        self.storage: MemoryStorage = MemoryStorage() if beside is None else beside.storage
         self.clock = FakeClock()
         self.table = FakeTable(self.log, self.storage, hook=self._hook)
         self.outcomes: list[Outcome] = []
@@ -53,7 +63,7 @@ class Bench:
         )
         self.committer = Committer(
             self.table,
-            AppIds(DEFAULT_TEMPLATE, "app"),
+            Guards("route", "memory", ids or AppIds(DEFAULT_TEMPLATE, "app")),
             occ=Occ(max_retries, base_seconds=0.1, max_seconds=1),
             patience=patience,
             clock=self.clock,
@@ -77,6 +87,11 @@ class Bench:
     def commit(self, staged: Staged, **info: Any) -> Landed:
         return self.committer.commit(staged, info)
 
+    def answer(self, tp: TopicPartition, *, to: int, answer: Answer = Answer.SET) -> None:
+        """Let a person set a txn."""
+        before = AppIds(DEFAULT_TEMPLATE, "app").look_up(FakeTable(self.log, self.storage).txns, [tp])
+        self.committer.commit(set_positions({tp: to}, before, answer=answer), {"operation_kind": "set"})
+
     def others_commit(self, last: int) -> None:
         """Let another ingestor of the same app move the txn."""
         other = FakeTable(self.log, self.storage)
@@ -99,7 +114,7 @@ def test_a_batch_lands_with_its_txn_its_file_and_its_commit_id(bench: Bench) -> 
     assert landed == Landed(version=1, outcome=Outcome.LANDED, conflicts=0, seconds=0.0)
     entry = bench.log.entries[1]
     assert entry.files == staged.files
-    assert entry.txns == {"app/a/0": 4}
+    assert entry.txns == {"app/a/0": 4, "ingestor:origin/app/a/0/a//": 0}
     assert entry.info == {"route": "r", "commit_id": staged.commit_id}
     assert bench.outcomes == [Outcome.LANDED]
 
@@ -107,7 +122,7 @@ def test_a_batch_lands_with_its_txn_its_file_and_its_commit_id(bench: Bench) -> 
 def test_a_commit_looks_at_the_newest_version_and_settles_what_landed(bench: Bench) -> None:
     """Refresh, then compare, then put; it returns only when the entry is durable."""
     bench.commit(bench.stage(0))
-    assert bench.table.calls == ["refresh", "attempt", "settle"]
+    assert bench.table.calls == ["refresh", "holding", "attempt", "settle"]
 
 
 def test_batches_follow_each_other(bench: Bench) -> None:
@@ -182,7 +197,7 @@ def test_an_empty_slot_is_tried_again(bench: Bench) -> None:
     bench.plan("attempt", Fault.FAILED)
     staged = bench.stage(0)
     assert bench.commit(staged).version == 1
-    assert bench.table.calls == ["refresh", "attempt", "slot", "attempt", "settle"]
+    assert bench.table.calls == ["refresh", "holding", "attempt", "slot", "attempt", "settle"]
     assert bench.slept == [1]
 
 
@@ -285,7 +300,7 @@ def test_a_failing_refresh_is_waited_out(bench: Bench) -> None:
     """Nothing is put before the txns could be compared."""
     bench.plan("refresh", Fault.FAILED, Fault.ANSWER_LOST)
     assert bench.commit(bench.stage(0)).version == 1
-    assert bench.table.calls == ["refresh", "refresh", "refresh", "attempt", "settle"]
+    assert bench.table.calls == ["refresh", "refresh", "refresh", "holding", "attempt", "settle"]
 
 
 def test_a_failing_sync_is_waited_out(bench: Bench) -> None:
@@ -348,7 +363,7 @@ def test_a_crash_is_not_caught(bench: Bench) -> None:
     bench.plan("attempt", Fault.CRASH_AFTER)
     with pytest.raises(Crash):
         bench.commit(bench.stage(0))
-    assert bench.table.calls == ["refresh", "attempt"]
+    assert bench.table.calls == ["refresh", "holding", "attempt"]
 
 
 def test_the_ledger_is_read_from_the_newest_version(bench: Bench) -> None:
@@ -358,20 +373,154 @@ def test_the_ledger_is_read_from_the_newest_version(bench: Bench) -> None:
     assert bench.committer.txns() == {"app/a/0": 0}
 
 
-def test_the_origin_is_the_topic_id_of_the_last_landed_records(bench: Bench) -> None:
-    """None where the log does not tell."""
-    assert bench.committer.origin(A0) is None
+def test_the_origin_of_the_landed_records_is_remembered(bench: Bench) -> None:
+    """It comes with the first commit of a partition, and again only when the topic is another one."""
     bench.commit(bench.stage(0), topic_ids={"a": "id-1"})
-    assert bench.committer.read([A0]) == {A0: 0}
-    assert bench.committer.origin(A0) == "id-1"
-    assert bench.committer.origin(A1) is None
+    bench.commit(bench.stage(1, built_on=0), topic_ids={"a": "id-1"})
+    bench.commit(bench.stage(2, built_on=1), topic_ids={})
+    bench.commit(bench.stage(3, built_on=2), topic_ids={"a": "id-2"})
+    first, second, third, fourth = (entry.txns.keys() - {"app/a/0"} for entry in bench.log.entries[1:])
+    assert first == {"ingestor:origin/app/a/0/a/id-1/"}
+    assert second == third == set()
+    assert fourth == {"ingestor:origin/app/a/0/a/id-2/"}
+    assert bench.committer.read([A0]) == {A0: 3}
+    assert bench.committer.recreated(A0, "id-1")
+    assert not bench.committer.recreated(A0, "id-2")
+    assert not bench.committer.recreated(A0, None)
+    assert not bench.committer.recreated(A1, "id-1")
+
+
+# --- what the guards refuse: at each commit, and after every restart ---
+
+
+@pytest.mark.parametrize("built_on", [None, 0])
+def test_a_table_that_another_app_id_has_begun_is_refused_at_the_commit(bench: Bench, built_on: int | None) -> None:
+    """Both looked at an empty table; the second to commit hears of it, and so does whoever starts in its place."""
+    if built_on is not None:
+        bench.commit(bench.stage(built_on))
+    bench.log.write_foreign({"other/a/0": 7})
+    for committer in (bench.committer, Bench(beside=bench).committer) * 2:
+        with pytest.raises(ConfigError, match="under txn app id 'other/a/0'"):
+            committer.commit(bench.stage(9, built_on=built_on), {})
+
+
+def test_rows_that_came_without_a_txn_are_refused_at_the_commit(bench: Bench) -> None:
+    """Somebody inserted them after the placement; landing the same offsets would double them."""
+    FakeTable(bench.log, bench.storage).attempt(bench.stage(3).files, {}, {})
+    with pytest.raises(ConfigError, match="without a txn action"):
+        bench.commit(bench.stage(9))
+
+
+def test_a_foreign_txn_of_another_program_is_no_obstacle_once_a_partition_is_ours(bench: Bench) -> None:
+    """App ids that end in a number are common; only one that names the topic is surely of this partition."""
+    bench.commit(bench.stage(0))
+    bench.log.write_foreign({"nightly-job-0": 4})
+    bench.commit(bench.stage(1, built_on=0))
+
+
+def test_a_partition_that_was_taken_over_is_ours_until_the_other_one_goes_on(bench: Bench) -> None:
+    """Whoever was thought dead and commits again is noticed by the txn that it moves."""
+    bench.log.write_foreign({"other/a/0": 7})
+    bench.answer(A0, to=7)
+    bench.commit(bench.stage(8, built_on=7))
+    bench.log.write_foreign({"other/a/0": 9})
+    with pytest.raises(ConfigError, match="under txn app id 'other/a/0'"):
+        bench.commit(bench.stage(9, built_on=8))
+
+
+def test_rows_that_were_taken_away_are_remembered_by_the_log(bench: Bench) -> None:
+    """The first who sees it writes it down; whoever starts later is refused by what stands there."""
+    bench.commit(bench.stage(0))
+    bench.log.overwrite()
+    for committer in (bench.committer, *(Bench(beside=bench).committer for _ in range(2))):
+        with pytest.raises(RefusedError, match="log entry 2"):
+            committer.commit(bench.stage(1, built_on=0), {})
+        with pytest.raises(RefusedError, match="log entry 2"):
+            committer.read([A0])
+    assert [entry.info.get("operation_kind") for entry in bench.log.entries[2:]] == [None, "refused"]
+
+
+def test_the_refusal_is_written_down_though_others_commit_meanwhile(bench: Bench) -> None:
+    """A conflict is no reason to forget it."""
+    bench.commit(bench.stage(0))
+    bench.log.overwrite()
+    bench.plan("attempt", Fault.CONFLICT, Fault.ANSWER_LOST)
+    with pytest.raises(RefusedError, match="log entry 2"):
+        bench.committer.read([A0])
+    assert bench.log.entries[-1].info["operation_kind"] == "refused"
+
+
+def test_an_answer_holds_for_the_partitions_that_it_names(bench: Bench) -> None:
+    """One that nobody has answered for still stops the route."""
+    bench.commit(stage(bench.storage, [(A0, 0), (A1, 0)]))
+    bench.log.overwrite()
+    with pytest.raises(RefusedError):
+        bench.committer.read([A0])
+    bench.answer(A0, to=0)
+    with pytest.raises(RefusedError, match="nobody has answered for a:1"):
+        bench.committer.read([A0])
+    bench.answer(A1, to=0)
+    bench.commit(bench.stage(1, built_on=0))
+
+
+def test_to_accept_a_removal_answers_for_nothing_else(bench: Bench) -> None:
+    """Neither does it take a partition over, nor call another topic the old one."""
+    bench.commit(bench.stage(0), topic_ids={"a": "id-1"})
+    bench.log.overwrite()
+    bench.log.write_foreign({"other/a/0": 7})
+    with pytest.raises(RefusedError):
+        bench.committer.read([A0])
+    bench.answer(A0, to=0, answer=Answer.ACCEPT)
+    assert bench.committer.recreated(A0, "id-2")
+    with pytest.raises(ConfigError, match="other/a/0"):
+        bench.commit(bench.stage(1, built_on=0))
+
+
+def test_an_empty_table_that_is_overwritten_has_lost_nothing(bench: Bench) -> None:
+    """Nothing of an ingestor's is gone."""
+    bench.log.overwrite()
+    bench.commit(bench.stage(0))
+
+
+def test_a_file_that_no_longer_stands_at_its_path_is_not_committed(bench: Bench) -> None:
+    """The table's folder was copied and swapped: what the commit would name is another file."""
+    staged = bench.stage(0)
+    bench.storage.files.pop(staged.files[0].path)
+    with pytest.raises(Fenced, match="moved away or replaced"):
+        bench.commit(staged)
+    assert bench.ids == []
+
+
+def test_without_the_topic_in_its_name_a_txn_counts_only_for_the_topic_of_its_rows() -> None:
+    """A renamed topic must not go on where the old one ended. The first commit writes down whose txn it is."""
+    old = Bench(ids=AppIds(KDI_TEMPLATE, "app", ("a",)))
+    old.commit(old.stage(7))
+    new = Bench(beside=old, ids=AppIds(KDI_TEMPLATE, "app", ("b",)))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="'app-0' that belongs to topic a, not to b") as refused:
+            new.commit(stage(new.storage, [(B0, 9)], chain={B0: 7}))
+    assert "--set b:0=earliest" in refused.value.hint
+
+
+@pytest.mark.parametrize("topic", ["a", "b"])
+def test_where_no_origin_was_written_the_rows_tell_whose_a_txn_is(topic: str) -> None:
+    """So a table of kafka-delta-ingest goes on with its own topic and with no other."""
+    bench = Bench(ids=AppIds(KDI_TEMPLATE, "app", (topic,)))
+    FakeTable(bench.log, bench.storage).attempt(bench.stage(7).files, {"app-0": 7}, {})
+    tp = TopicPartition(topic, 0)
+    batch = stage(bench.storage, [(tp, 8)], chain={tp: 7})
+    if topic == "a":
+        bench.commit(batch)
+    else:
+        with pytest.raises(ConfigError, match="'app-0' that may belong to topic a"):
+            bench.commit(batch)
 
 
 def test_holding_is_asked_until_it_answers(bench: Bench) -> None:
     """A table that does not answer holds nobody knows what."""
-    bench.commit(bench.stage(0))
     bench.plan("holding", Fault.FAILED, Fault.FAILED)
-    assert bench.committer.holding([A0, A1]) == {A0}
+    bench.commit(bench.stage(0))
+    assert bench.table.calls.count("holding") == 3
 
 
 @given(base=st.floats(0.01, 10), longest=st.floats(0.01, 60))

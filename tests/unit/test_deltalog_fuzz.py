@@ -57,7 +57,7 @@ def entry_of(text: bytes) -> Entry | None:
         assert type(added.size) is int
         assert added.rows is None or type(added.rows) is int
     assert entry.commit_id is None or isinstance(entry.commit_id, str)
-    assert isinstance(entry.origins, dict)
+    assert isinstance(entry.takes_data, bool)
     return entry
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from ingestor.breaker import Breaker
 from ingestor.committer import Committer, Occ, make_patience
-from ingestor.errors import ConfigError, DataLossError, Unavailable
+from ingestor.errors import ConfigError, DataLossError, RefusedError, Unavailable
+from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds, Gap, Placement
 from ingestor.placement import Placer, first_positions
 from ingestor.records import TopicPartition
@@ -48,13 +49,13 @@ class Desk:
         )
         ids = AppIds(template, "app", ("a",))
         table = FakeTable(self.log, self.storage, hook=lambda call: self.before.pop(call, lambda: None)())
-        committer = Committer(table, ids, occ=Occ(1, 1, 1), patience=patience, clock=clock)
-        self.placer = Placer("route", "memory", ids, committer, self.kafka, skip_lost=skip_lost)
+        committer = Committer(table, Guards("route", "memory", ids), occ=Occ(1, 1, 1), patience=patience, clock=clock)
+        self.placer = Placer("route", "memory", committer, self.kafka, skip_lost=skip_lost)
 
     def land(self, txns: dict[str, int], *rows: tuple[TopicPartition, int], topic_id: str | None = None) -> None:
         files = stage(self.storage, rows).files if rows else ()
-        info = {"commit_id": "c"} | ({} if topic_id is None else {"topic_ids": {"a": topic_id}})
-        FakeTable(self.log, self.storage).attempt(files, txns, info)
+        origins = {f"ingestor:origin/{app_id}/a/{topic_id}/": 0 for app_id in txns if topic_id is not None}
+        FakeTable(self.log, self.storage).attempt(files, txns | origins, {"commit_id": "c"})
 
     def place(self, tp: TopicPartition = A0) -> Placement:
         return self.placer.place([tp]).placements[tp]
@@ -192,10 +193,22 @@ def test_kdis_own_table_is_continued_under_its_template() -> None:
     assert desk.place() == Placement(12, 12)
 
 
-def test_a_txn_of_ours_settles_it(desk: Desk) -> None:
-    """Whatever else is in the table: the partition is ours."""
+def test_a_txn_of_ours_settles_it_once_a_person_took_over(desk: Desk) -> None:
+    """Not before: two app ids that both go on would each land every record."""
     desk.land({"old/a/0": 11, "app/a/0": 11}, (A0, 11))
+    with pytest.raises(ConfigError, match="old/a/0"):
+        desk.place()
+    desk.land({"ingestor:adopted/app%2Fa%2F0/old%2Fa%2F0/": 11})
     assert desk.place() == Placement(12, 12)
+
+
+def test_a_removal_that_nobody_answered_for_stops_the_placement(desk: Desk) -> None:
+    """Before a record is read, at every start."""
+    desk.land({"app/a/0": 4}, (A0, 4))
+    desk.log.overwrite()
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="log entry 2"):
+            desk.place()
 
 
 def test_other_partitions_of_the_table_are_no_obstacle(desk: Desk) -> None:

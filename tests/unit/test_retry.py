@@ -290,7 +290,14 @@ def test_the_breaker_follows_its_rules(events: list[str]) -> None:
         assert it.state is expected
 
 
-@pytest.mark.parametrize("error", [Fenced("moved"), ValueError("odd"), RuntimeError("?")])
+def test_a_verdict_is_no_failure_of_the_storage() -> None:
+    """A commit that is fenced has been answered: it comes out at once."""
+    world = World()
+    with pytest.raises(Fenced):
+        world.ask(Store(Fenced("moved")))
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), RuntimeError("?")])
 def test_what_nobody_knows_is_tried_again(error: Exception) -> None:
     """An unknown failure may pass by itself; to give up is what needs a reason."""
     world = World()

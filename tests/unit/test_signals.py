@@ -16,7 +16,7 @@ from ingestor.signals import Stop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 SECONDS_MAX = 30.0
 LAST_WORDS = "program: stopped at once; nothing is lost"
 
@@ -38,6 +38,10 @@ print("asked", flush=True)
 while True:  # a signal that comes just before a sleep begins does not end it
     time.sleep(0.1)
 """
+_SAYS_WHETHER_SIGHUP_IS_IGNORED = """
+print("ready", flush=True)
+print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)
+"""
 _LOSES_SIGINT_FOR_A_WHILE = """
 signal.signal(signal.SIGINT, signal.default_int_handler)
 stop.listen()
@@ -45,9 +49,9 @@ stop.listen()
 
 
 @contextmanager
-def child(*code: str) -> Iterator[subprocess.Popen[str]]:
+def child(*code: str, under: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
     """Run code that listens, until the block's end at the longest."""
-    command = [sys.executable, "-c", "".join((_LISTENS, *code))]
+    command = [*under, sys.executable, "-c", "".join((_LISTENS, *code))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert said(process) == "ready"
@@ -83,6 +87,12 @@ def test_the_second_signal_ends_the_process_with_the_words_that_were_given(numbe
 
     assert ended == ("", f"{LAST_WORDS}\n")
     assert process.returncode == 1
+
+
+def test_a_process_under_nohup_outlives_its_terminal() -> None:
+    """That is what it was started under it for."""
+    with child(_SAYS_WHETHER_SIGHUP_IS_IGNORED, under=("nohup",)) as process:
+        assert said(process) == "True"
 
 
 def test_the_second_signal_ends_a_process_that_nobody_listens_to() -> None:

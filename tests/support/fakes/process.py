@@ -19,6 +19,7 @@ from ingestor import partitions as partitions_module
 from ingestor.breaker import Breaker
 from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, Outcome, make_patience
+from ingestor.guards import Guards
 from ingestor.lane import Flushed, Lane, Progress
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.pipeline import Pipeline
@@ -167,7 +168,7 @@ class Process:
         self.source = FakeSource(world.kafka, world.group, name, route_of=lambda _topic: ROUTE)
         self.source.strangers = world.strangers
         committer = self._committer(occ_retries)
-        placer = Placer(ROUTE, "memory", AppIds(DEFAULT_TEMPLATE, APP_ID), committer, world.kafka, skip_lost=skip_lost)
+        placer = Placer(ROUTE, "memory", committer, world.kafka, skip_lost=skip_lost)
         self.lane = self._lane(committer, limits or Limits(rows=6, bytes=1 << 20, seconds=60))
         self.route = Route(self.lane, placer, self.store, self.breaker)
         self.pipeline = Pipeline(
@@ -194,7 +195,7 @@ class Process:
         )
         return Committer(
             self.table,
-            AppIds(DEFAULT_TEMPLATE, APP_ID),
+            Guards(ROUTE, "memory", AppIds(DEFAULT_TEMPLATE, APP_ID)),
             occ=Occ(max_retries=occ_retries, base_seconds=0.1, max_seconds=1),
             patience=patience,
             clock=self.world.clock,

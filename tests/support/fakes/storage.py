@@ -38,6 +38,10 @@ class MemoryStorage:
         self._open[path] = pa.BufferOutputStream()
         return self._open[path]
 
+    def hold(self, path: str) -> HeldInMemory:
+        """Hold on to a file that was just created."""
+        return HeldInMemory(self, path)
+
     def settle(self, path: str) -> None:
         """Keep what was written."""
         self._fail()
@@ -52,3 +56,24 @@ class MemoryStorage:
     def _fail(self) -> None:
         if self.failures:
             raise self.failures.popleft()
+
+
+class HeldInMemory:
+    """A file in memory; `gone` says that another one stands at its path."""
+
+    def __init__(self, storage: MemoryStorage, path: str) -> None:
+        self._storage = storage
+        self._path = path
+        self.gone = False
+
+    def settle(self, size: int) -> None:
+        """Keep what was written."""
+        self._storage.settle(self._path)
+        assert len(self._storage.files[self._path]) == size
+
+    def standing(self) -> bool:
+        """Tell whether it is there."""
+        return self._path in self._storage.files and not self.gone
+
+    def let_go(self) -> None:
+        """Hold nothing."""

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ingestor.deltalog import Entry
 from ingestor.errors import RefusedError
+from ingestor.guards import remembered_removal
 from ingestor.records import TopicPartition
+from ingestor.removals import Removal, removal_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -66,6 +69,7 @@ class FakeEntry:
     files: tuple[DataFile, ...] = ()
     txns: Mapping[str, int] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
+    takes_data: bool = False
 
 
 class FakeLog:
@@ -93,6 +97,11 @@ class FakeLog:
         """Let another program commit: an append under its own app id, or (no txns) an OPTIMIZE."""
         assert self.put(FakeEntry(len(self.entries), "", txns=dict(txns or {})))
 
+    def overwrite(self) -> None:
+        """Let another program take the rows away; here they stay, for only the log is looked at."""
+        info = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}
+        assert self.put(FakeEntry(len(self.entries), "", info=info, takes_data=True))
+
     def land_delayed(self, index: int = 0) -> bool:
         """Let a delayed request arrive; tell whether its slot was still free."""
         return self.put(self.delayed.pop(index))
@@ -106,6 +115,11 @@ class FakeLog:
         """Delete the table."""
         self.table_id += "'"
         self.entries = []
+
+
+def _as_entry(entry: FakeEntry) -> Entry:
+    info = {"commit_id": entry.commit_id} if entry.commit_id else {}
+    return Entry(entry.version, {**entry.info, **info}, txns=entry.txns, takes_data=entry.takes_data)
 
 
 def _quiet(_step: str) -> None:
@@ -131,6 +145,8 @@ class FakeTable:
         self.crashed = False
         self._table_id = log.table_id
         self._version = log.version
+        self._followed: tuple[dict[str, int], Removal | None, FakeEntry | None] = ({}, None, None)
+        self._followed_to = 0
 
     @property
     def version(self) -> int:
@@ -149,33 +165,29 @@ class FakeTable:
         return found
 
     @property
-    def origins(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the topic ids that came with each txn."""
-        found: dict[str, Mapping[str, str]] = {}
-        for entry in self.log.entries[: self._version + 1]:
-            if "topic_ids" in entry.info:
-                found.update(dict.fromkeys(entry.txns, entry.info["topic_ids"]))
+    def removal(self) -> Removal | None:
+        """Return the newest entry that took rows away, if no txn remembers it yet."""
+        txns, found, followed = self._followed
+        if followed is not self.log.entries[0]:  # the table was replaced
+            txns, found, self._followed_to = {}, None, 0
+        for entry in self.log.entries[self._followed_to : self._version + 1]:
+            found = removal_in(_as_entry(entry), txns) or found
+            if found is not None and remembered_removal(entry.txns) >= found.version:
+                found = None
+            txns.update(entry.txns)
+        self._followed, self._followed_to = (txns, found, self.log.entries[0]), self._version + 1
         return found
 
     def refresh(self) -> None:
         """Look at the newest version."""
         with _Step(self, "refresh"):
             self._refuse_another_table()
-            for entry in self.log.entries[self._version + 1 :]:
-                self._refuse_rewind(entry)
             self._version = self.log.version
 
     def _refuse_another_table(self) -> None:
         if self.log.table_id != self._table_id or self.log.version < self._version:
             msg = "table was replaced"
             raise RefusedError(msg, hint="find out who did it")
-
-    def _refuse_rewind(self, entry: FakeEntry) -> None:
-        if entry.info.get("operation_kind") != "set":
-            known = self._txns_before(entry.version)
-            if any(version < known.get(app_id, version) for app_id, version in entry.txns.items()):
-                msg = f"entry {entry.version} moves a txn back"
-                raise RefusedError(msg, hint="find out who wrote it")
 
     def attempt(self, files: tuple[DataFile, ...], txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Put one entry at `version + 1`, or raise; after a fault the entry may be there all the same."""
@@ -208,12 +220,20 @@ class FakeTable:
         """Return those of the partitions that have rows."""
         with _Step(self, "holding"):
             self._refuse_another_table()
-            found: set[TopicPartition] = set()
-            for entry in self.log.entries:
-                for file in entry.files:
-                    rows = pq.read_table(pa.BufferReader(self.storage.files[file.path])).to_pylist()
-                    found.update(TopicPartition(row["stream_topic"], row["stream_partition"]) for row in rows)
-            return found & set(tps)
+            return self._tps() & set(tps)
+
+    def other_topics(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """Return another topic of the same partition number, for those that have one."""
+        others = [(tp, other) for tp in tps for other in self._tps()]
+        return {tp: other.topic for tp, other in others if other.partition == tp.partition and other.topic != tp.topic}
+
+    def _tps(self) -> set[TopicPartition]:
+        found: set[TopicPartition] = set()
+        for entry in self.log.entries:
+            for file in entry.files:
+                rows = pq.read_table(pa.BufferReader(self.storage.files[file.path])).to_pylist()
+                found.update(TopicPartition(row["stream_topic"], row["stream_partition"]) for row in rows)
+        return found
 
 
 class _Step:
