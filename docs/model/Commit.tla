@@ -267,9 +267,11 @@ LoseFile(p, landing) ==
 LoseReadyFile(p) ==
     /\ procs[p].up /\ procs[p].step = "put"
     /\ Spend("file")
-    /\ procs' = [procs EXCEPT ![p].step = "fenced"]
-    /\ Say(p, "finds its file moved away")
-    /\ UNCHANGED <<world, store, flight, ghosts>>
+    /\ IF Broken("SwappedFileCommitted")
+       THEN gone' = gone \cup {procs[p].batch.id} /\ UNCHANGED procs
+       ELSE procs' = [procs EXCEPT ![p].step = "fenced"] /\ UNCHANGED gone
+    /\ Say(p, "has its file moved away")
+    /\ UNCHANGED <<world, store, flight, acked, wrong>>
 
 Moved(me, seen) == {tp \in DOMAIN me.batch.parts : seen[tp] # me.batch.parts[tp].exp}
 

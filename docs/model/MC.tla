@@ -39,6 +39,7 @@ Breaks == {
     World1("KeptPartitionsNotReadAgain", <<1, 2>>, AllOfA, Once1({"move"})),
     World1("DraftKeptAfterFence", <<2, 0>>, Both, None),
     World1("PositionsKeptAfterFence", <<2, 0>>, Both, None),
+    World1("SwappedFileCommitted", <<1, 0>>, OnlyA, Once1({"file"})),
     World1("FencedFileRemoved", <<1, 0>>, OnlyA, Once1({"slow"})),
     World1("PositionIsLastTaken", <<2, 0>>, OnlyA, None),
     World1("PositionIsTxn", <<2, 0>>, Both, None),

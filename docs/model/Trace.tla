@@ -60,14 +60,14 @@ Asked(p, e) ==
             /\ \A tp \in tps : procs'[p].asked[tp] = e.txns[tp]
 
 Entered(p, e) ==
-    IF e.tp \notin procs[p].own THEN Gain(p, e.tp) /\ Untold ELSE
-    /\ e.tp \in DOMAIN procs[p].asked /\ procs[p].asked[e.tp] = e.txn
-    /\ Enter(p, [tp \in {e.tp} |-> e.position]) /\ Told(p)
+    IF e.partition \notin procs[p].own THEN Gain(p, e.partition) /\ Untold ELSE
+    /\ e.partition \in DOMAIN procs[p].asked /\ procs[p].asked[e.partition] = e.txn
+    /\ Enter(p, [tp \in {e.partition} |-> e.position]) /\ Told(p)
 
 \* Of a dropped draft only its partitions are known: one record of each will do.
 Dropped(p, e) ==
-    LET tps == e.tps \cap procs[p].own
-        drafted == e.again \cup (IF e.again = {} THEN {} ELSE {CHOOSE tp \in e.tps \cap Placed(p) : TRUE})
+    LET tps == e.partitions \cap procs[p].own
+        drafted == e.again \cup (IF e.again = {} THEN {} ELSE {CHOOSE tp \in e.partitions \cap Placed(p) : TRUE})
         some == [tp \in drafted |-> procs[p].at[tp]]
     IN IF tps = {} /\ e.again = {} THEN UNCHANGED vars /\ Told(p)
        ELSE IF procs[p].draft = Empty /\ e.again # {}
@@ -80,10 +80,10 @@ Sealed(p, e) ==
     THEN TakeFirst(p, e.last)
     ELSE /\ \A tp \in DOMAIN e.last : procs[p].draft[tp].exp = e.expected[tp] /\ procs[p].draft[tp].last = e.last[tp]
          /\ Seal(p) /\ Told(p)
-         /\ procs'[p].batch.id = e.id
+         /\ procs'[p].batch.id = e.commit_id
 
 Compared(p, e) ==
-    /\ Newest = e.version /\ procs[p].batch.id = e.id
+    /\ Newest = e.version /\ procs[p].batch.id = e.commit_id
     /\ DOMAIN e.txns = DOMAIN procs[p].batch.parts
     /\ \A tp \in DOMAIN e.txns : txns[1][tp] = e.txns[tp]
     /\ Compare(p) /\ Told(p)
@@ -91,7 +91,7 @@ Compared(p, e) ==
 
 Sent(p, e) ==
     IF procs[p].step = "look" THEN LookFails(p) /\ Untold
-    ELSE /\ procs[p].batch.id = e.id /\ e.slot = procs[p].ver + 1
+    ELSE /\ procs[p].batch.id = e.commit_id /\ e.slot = procs[p].ver + 1
          /\ DOMAIN e.last = DOMAIN procs[p].batch.parts
          /\ \A tp \in DOMAIN e.last : procs[p].batch.parts[tp].last = e.last[tp]
          /\ Put(p) /\ Told(p)
@@ -99,12 +99,12 @@ Sent(p, e) ==
 Ours(p) == Newest > procs[p].ver /\ log[procs[p].ver + 1].id = procs[p].batch.id
 
 Found(p, e) ==
-    /\ procs[p].batch.id = e.id /\ e.slot = procs[p].ver + 1
+    /\ procs[p].batch.id = e.commit_id /\ e.slot = procs[p].ver + 1
     /\ e.owner = IF Newest < e.slot THEN "nobody" ELSE IF Ours(p) THEN "ours" ELSE "another"
     /\ LookAtSlot(p) /\ Told(p)
 
 Acknowledges(p, e) ==
-    procs[p].batch.id = e.id /\ e.slot = procs[p].ver + 1 /\ Ours(p) /\ ~procs[p].old /\ Settle(p) /\ Told(p)
+    procs[p].batch.id = e.commit_id /\ e.slot = procs[p].ver + 1 /\ Ours(p) /\ ~procs[p].old /\ Settle(p) /\ Told(p)
 
 Overlong(p) == IF procs[p].old THEN Settle(p) /\ Told(p) ELSE Age(p) /\ Untold
 
@@ -123,8 +123,8 @@ Step(p) ==
          [] e.step = "sealed" -> Sealed(p, e)
          [] e.step = "compared" -> Compared(p, e)
          [] e.step = "put" -> Sent(p, e)
-         [] e.step = "answered" -> procs[p].batch.id = e.id /\ Ours(p) /\ Answered(p) /\ Told(p)
-         [] e.step = "unanswered" -> procs[p].batch.id = e.id /\ Fail(p, FALSE) /\ Told(p)
+         [] e.step = "answered" -> procs[p].batch.id = e.commit_id /\ Ours(p) /\ Answered(p) /\ Told(p)
+         [] e.step = "unanswered" -> procs[p].batch.id = e.commit_id /\ Fail(p, FALSE) /\ Told(p)
          [] e.step = "found" -> Found(p, e)
          [] e.step = "acknowledged" -> Acknowledges(p, e)
          [] e.step = "overlong" -> Overlong(p)

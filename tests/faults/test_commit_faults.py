@@ -50,11 +50,11 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
+def traces(tmp_path_factory: pytest.TempPathFactory, summary: Callable[[str], None]) -> Iterator[Traces]:
     """What the writers of all these tests did; in the end TLC finds each a behaviour of the model, or fails."""
     kept = Traces()
     yield kept
-    kept.check(tmp_path_factory.mktemp("traces"))
+    summary(f"faults of the log's PUT: {kept.check(tmp_path_factory.mktemp('traces'))}")
 
 
 @pytest.fixture

@@ -37,9 +37,11 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.timeout(240)
-def test_a_minute_of_kills_loses_and_doubles_nothing(kafka: Cluster, deploy: Deploy, seed: int) -> None:
+def test_a_minute_of_kills_loses_and_doubles_nothing(
+    kafka: Cluster, deploy: Deploy, seed: int, summary: Callable[[str], None]
+) -> None:
     """Three ingestors and six partitions under random faults: complete, a clean audit, and a behaviour of the model."""
-    torment(kafka, deploy, "cooperative", random.Random(seed), seconds=60, rival=False)
+    summary(f"kill loop: {torment(kafka, deploy, 'cooperative', random.Random(seed), seconds=60, rival=False)}")
 
 
 @pytest.mark.soak
@@ -58,8 +60,8 @@ def seed() -> int:
     return chosen
 
 
-def torment(kafka: Cluster, deploy: Deploy, protocol: str, rng: random.Random, *, seconds: float, rival: bool) -> None:
-    """Let ingestors suffer for a while, let one of them drain what is left, and judge the table twice.
+def torment(kafka: Cluster, deploy: Deploy, protocol: str, rng: random.Random, *, seconds: float, rival: bool) -> str:
+    """Let ingestors suffer for a while, let one drain what is left, and judge the table and what they told of it.
 
     A rival reads everything too, in a group of its own: it is always fenced, or fences the others.
     """
@@ -95,9 +97,10 @@ def torment(kafka: Cluster, deploy: Deploy, protocol: str, rng: random.Random, *
     assert expected.keys() == traffic.committed
     traces = Traces()
     traces.add_run("kill loop", deployment)
-    traces.check(deployment.folder)
+    traced = traces.check(deployment.folder)
     audit = deployment.command("audit", "--against-kafka")
     print(f"{done}; {len(expected)} records, {len(traffic.aborted)} aborted; {survey(deployment)}; {audit}")  # noqa: T201
+    return traced
 
 
 def suffer(members: list[Ingestor], rng: random.Random, seconds: float) -> dict[str, int]:

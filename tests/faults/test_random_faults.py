@@ -17,6 +17,8 @@ from tests.support.traces import DEBUGGING, Traces
 from tests.support.traffic import Traffic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.ingestors import Deploy, Deployment
     from tests.support.kafka import Cluster
     from tests.support.stores import Store
@@ -61,7 +63,7 @@ def seed() -> int:
 
 @pytest.mark.timeout(700)
 def test_random_faults_of_every_third_request_lose_and_double_nothing(
-    kafka: Cluster, deploy: Deploy, any_store: Store, seed: int
+    kafka: Cluster, deploy: Deploy, any_store: Store, seed: int, summary: Callable[[str], None]
 ) -> None:
     """200 commits, with kills in between: nothing lost, nothing twice, and when the faults stop nothing stuck."""
     rng = random.Random(seed)
@@ -97,7 +99,7 @@ def test_random_faults_of_every_third_request_lose_and_double_nothing(
     print(f"{len(expected)} records, {deployment.log().version} versions, {hits} faults, {kills} kills, {told}")  # noqa: T201
     traces = Traces()
     traces.add_run("random faults", deployment)
-    traces.check(deployment.folder)
+    summary(f"random store faults: {traces.check(deployment.folder)}")
     assert hits > COMMITS
     assert kills > 1
     assert told["lost"] > 1  # commits that landed without an answer

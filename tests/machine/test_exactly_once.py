@@ -355,7 +355,7 @@ class TestExactlyOnce(Ingestors.TestCase):  # type: ignore[misc,valid-type]
     settings = _SETTINGS
 
 
-def test_what_the_processes_do_is_a_behaviour_of_the_model(tmp_path: Path) -> None:
+def test_what_the_processes_do_is_a_behaviour_of_the_model(tmp_path: Path, summary: Callable[[str], None]) -> None:
     """Each step that they tell is one of docs/model/Commit.tla; a trace that was tampered with is none."""
     traces = Traces()
 
@@ -369,10 +369,9 @@ def test_what_the_processes_do_is_a_behaviour_of_the_model(tmp_path: Path) -> No
     for name, trace in forged.items():
         traces.add(name, trace.told, trace.entries)
     verdict = traces.verdict(tmp_path)
-    steps = sum(len(trace.told) for trace in honest)
-    print(f"{len(honest)} traces of {steps} steps are behaviours of the model ({verdict.seconds:.0f} s)")  # noqa: T201
     assert verdict.rejected.keys() == forged.keys(), verdict.rejected
     assert sorted(verdict.accepted) == sorted(trace.name for trace in honest)
+    summary(f"state machine: {verdict.text(honest)}, and those were tampered with")
 
 
 @pytest.mark.soak

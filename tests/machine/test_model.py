@@ -12,6 +12,7 @@ from tests.support.mutant_list import MUTANTS
 from tests.support.tlc import MODEL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 README = MODEL / "README.md"
@@ -31,11 +32,11 @@ def breaks() -> set[str]:
 
 
 @pytest.mark.timeout(600)
-def test_nothing_breaks_the_model_and_each_break_is_found_out(tmp_path: Path) -> None:
+def test_nothing_breaks_the_model_and_each_break_is_found_out(tmp_path: Path, summary: Callable[[str], None]) -> None:
     """The code as it is has no counterexample, and each break has the one that the table tells of."""
     done = runs(tmp_path, large=False)
     for name, checked in done:
-        print(f"{name}: {checked.distinct:,} states in {checked.seconds:.0f} s")  # noqa: T201
+        summary(f"model, {name}: {checked.distinct:,} states in {checked.seconds:.0f} s")
     found = {example.broken: example for _, checked in done for example in checked.found}
     assert found.keys() == breaks(), "a break without a counterexample, or a counterexample without a break"
     table = {row[1].strip("`"): (row[2], row[3]) for row in rows(4)}

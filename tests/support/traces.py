@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 DEBUGGING = {"format": "json", "level": "DEBUG"}
 
-_GUARD = "ingestor:"  # app ids that are memory of guards, and no partition's
-
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
@@ -63,6 +61,12 @@ class Verdict:
     rejected: dict[str, str]
     seconds: float
 
+    def text(self, traces: Sequence[Trace]) -> str:
+        """Return how many were accepted, for people."""
+        steps = sum(len(trace.told) for trace in traces if trace.name in self.accepted)
+        count = len(self.accepted)
+        return f"{count} traces of {steps} steps are behaviours of the model, {len(self.rejected)} are not"
+
 
 @dataclass(slots=True)
 class Traces:
@@ -95,14 +99,13 @@ class Traces:
         lost = set(names) - set(accepted) - rejected.keys()
         return Verdict(accepted, rejected | dict.fromkeys(lost, "not looked at"), checked.seconds)
 
-    def check(self, folder: Path) -> None:
-        """Assert that all of them are behaviours of the model."""
+    def check(self, folder: Path) -> str:
+        """Assert that all of them are behaviours of the model; return how many there were, for people."""
         if not self.kept:
-            return
+            return "no traces"
         verdict = self.verdict(folder)
-        steps = sum(len(trace.told) for trace in self.kept)
-        print(f"{len(verdict.accepted)} traces of {steps} steps are behaviours of the model ({verdict.seconds:.0f} s)")  # noqa: T201
         assert verdict.rejected == {}
+        return verdict.text(self.kept)
 
 
 class Recorder:
@@ -139,9 +142,8 @@ def entries_in(entries: Iterable[FakeEntry], app_id: str) -> list[LogEntry]:
 
 
 def _ours(txns: Mapping[str, int], app_id: str) -> dict[str, int]:
-    """Return the txns by partition, as partitions are told."""
-    ours = {name: txn for name, txn in txns.items() if name.startswith(f"{app_id}/")}
-    return {":".join(name.rsplit("/", 2)[1:]): txn for name, txn in ours.items() if not name.startswith(_GUARD)}
+    """Return the txns by partition, as partitions are told; those of others and of guards are left out."""
+    return {":".join(name.rsplit("/", 2)[1:]): txn for name, txn in txns.items() if name.startswith(f"{app_id}/")}
 
 
 # --- written as TLA+ ---
@@ -171,6 +173,16 @@ class _Written:
         self._trace = trace
         self.numbers: dict[str, int] = {}
         self._ids: dict[str, str] = {}
+        self._writers: dict[str, Callable[[Any], str]] = {  # of all that the model asks of a step
+            **dict.fromkeys(("step", "owner"), lambda text: f'"{text}"'),
+            **dict.fromkeys(("version", "slot"), str),
+            **dict.fromkeys(("txn", "position"), lambda value: str(_shifted(value))),
+            **dict.fromkeys(("txns", "expected", "last"), self._function),
+            **dict.fromkeys(("partitions", "again", "moved"), self._set),
+            "partition": lambda tp: str(self._number(tp)),
+            "commit_id": self._id,
+            "landing": lambda value: str(value).upper(),
+        }
         for number, process in enumerate(trace.processes, start=1):
             sealed = [step["commit_id"] for step in trace.of(process) if step["step"] == "sealed"]
             self._ids.update({commit_id: f"<<{number}, {at}>>" for at, commit_id in enumerate(sealed, start=1)})
@@ -207,28 +219,10 @@ class _Written:
         return events
 
     def _event(self, step: Mapping[str, Any]) -> str:
-        fields = {"step": f'"{step["step"]}"'}
-        for key in ("version", "slot"):
-            if key in step:
-                fields[key] = str(step[key])
-        for key in ("txns", "expected", "last"):
-            if key in step:
-                fields[key] = self._function(step[key])
-        for key, name in (("partitions", "tps"), ("again", "again"), ("moved", "moved")):
-            if key in step:
-                fields[name] = "{" + ", ".join(str(self._number(tp)) for tp in step[key]) + "}"
-        if "commit_id" in step:
-            fields["id"] = self._id(step["commit_id"])
-        if "landing" in step:
-            fields["landing"] = str(step["landing"]).upper()
         if step["step"] == "found":
-            owner = {None: "nobody", step["commit_id"]: "ours"}.get(step["owner"], "another")
-            fields["owner"] = f'"{owner}"'
-        if step["step"] == "placed":
-            fields["tp"] = str(self._number(step["partition"]))
-            fields["txn"] = str(_shifted(step["txn"]))
-            fields["position"] = str(step["position"] + 1)
-        return "[" + ", ".join(f"{name} |-> {value}" for name, value in fields.items()) + "]"
+            step = {**step, "owner": _owner(step["owner"], step["commit_id"])}
+        write = self._writers
+        return f"[{', '.join(f'{key} |-> {write[key](value)}' for key, value in step.items() if key in write)}]"
 
     def _id(self, commit_id: str) -> str:
         return self._ids.get(commit_id, "<<0, 0>>")
@@ -236,9 +230,18 @@ class _Written:
     def _number(self, tp: str) -> int:
         return self.numbers.setdefault(tp, len(self.numbers) + 1)
 
+    def _set(self, tps: Iterable[str]) -> str:
+        return "{" + ", ".join(str(self._number(tp)) for tp in tps) + "}"
+
     def _function(self, values: Mapping[str, int | None]) -> str:
         pairs = [f"{self._number(tp)} :> {_shifted(value)}" for tp, value in values.items()]
         return f"({' @@ '.join(pairs)})" if pairs else "Empty"
+
+
+def _owner(owner: str | None, commit_id: str) -> str:
+    if owner is None:
+        return "nobody"
+    return "ours" if owner == commit_id else "another"
 
 
 def _shifted(txn: int | None) -> int:
