@@ -96,7 +96,8 @@ def pytest_testnodedown(node: Any) -> None:  # of xdist's, which has no types
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print them."""
-    for line in sorted(config.stash.get(_SUMMARY, [])):
+    lines: list[str] = config.stash.get(_SUMMARY, [])
+    for line in sorted(lines):
         terminalreporter.write_line(line)
 
 

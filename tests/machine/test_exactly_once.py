@@ -363,7 +363,7 @@ def test_what_the_processes_do_is_a_behaviour_of_the_model(tmp_path: Path, summa
         """Runs that are kept."""
 
     Traced.traces = traces
-    run_state_machine_as_test(Traced, settings=settings(_SETTINGS, max_examples=TRACED))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Traced, settings=settings(_SETTINGS, max_examples=TRACED))
     honest = list(traces.kept)
     forged = {name: forge(honest) for name, forge in TAMPERINGS.items()}
     for name, trace in forged.items():

@@ -131,7 +131,7 @@ def entries_of(texts: Iterable[bytes | str], app_id: str) -> list[LogEntry]:
 
 
 def _entry(actions: list[dict[str, Any]], app_id: str) -> LogEntry:
-    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     txns = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
     return LogEntry(str(info.get("commit_id", "")), _ours(txns, app_id))
 
