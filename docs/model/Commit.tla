@@ -343,7 +343,7 @@ Put(p) ==
 Arrive(entry) ==
     /\ entry \in flight
     /\ Append1(entry)
-    /\ Say("the store", <<"takes the entry of", entry.id, "version", Newest + 1>>)
+    /\ Say("the store", <<"takes the entry of process", entry.id[1], "as version", Newest + 1>>)
     /\ UNCHANGED <<world, first, synced, claim, noted, procs, ghosts, left>>
 
 \* The answer says that the entry is there.  A slot that was cleaned away is free again: the store takes the entry,

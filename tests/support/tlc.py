@@ -61,9 +61,9 @@ def check(
     """Check a module of docs/model, or of the folder, where TLC keeps all that it writes."""
     for path in MODEL.glob("*.[tc][lf][ag]"):
         shutil.copy(path, folder)
-    # The quick compiler is enough for runs of seconds; the log would be lost in hundreds of warnings about it.
     command = [java(), "-XX:+UseSerialGC", f"-Xmx{memory}", "-Xss16m", f"-Djava.io.tmpdir={folder}"]
-    command += ["-cp", str(fetch_tlc()), "tlc2.TLC", "-nowarning", "-workers", "1", "-metadir", str(folder / "states")]
+    command += ["-cp", str(fetch_tlc()), "tlc2.TLC", "-nowarning", "-workers", "1", "-fp", "0"]  # the same each time
+    command += ["-metadir", str(folder / "states")]
     started = time.monotonic()
     run = subprocess.run(
         ["nice", *command, *flags, "-config", f"{config}.cfg", module],
@@ -97,7 +97,7 @@ def _counterexamples(text: str) -> list[Counterexample]:
 def _words(behavior: str) -> list[str]:
     """Return the steps of a behaviour; what happens again and again stands once."""
     said = [" ".join(each.replace('\\"', '"').split()) for each in _SAID.findall(behavior)][1:]
-    steps = [re.sub(r"^<<(\d+), ", r"process \1 ", each).replace('", ', '" ') for each in said]
+    steps = [re.sub(r'", |, "', " ", re.sub(r"^<<(\d+), ", r"process \1 ", each)) for each in said]
     steps = [re.sub(r'<<|>>|"', "", each) for each in steps]
     back = re.search(r"^(?:State \d+: Stuttering|Back to state (\d+))", behavior, re.MULTILINE)
     if back is not None:
