@@ -13,7 +13,7 @@ from ingestor.breaker import Breaker
 from ingestor.broker import Broker
 from ingestor.budget import Budget
 from ingestor.committer import Committer, Occ, make_patience, system_rng
-from ingestor.errors import ConfigError, Fenced, IngestorError, RefusedError, Unavailable
+from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
 from ingestor.guards import Guards
 from ingestor.kafka_source import KafkaSource
 from ingestor.lane import Lane
@@ -25,7 +25,7 @@ from ingestor.probe import probe
 from ingestor.retry import Ending
 from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
-from ingestor.routing import Router, app_ids, matching
+from ingestor.routing import Router, app_ids, matching, refuse_one_table_twice
 from ingestor.stager import set_positions
 from ingestor.steps import Steps, logged
 from ingestor.table import RawTable
@@ -132,22 +132,11 @@ class Assembly:
                     msg = f"table {self._settings.routes[name].table} does not answer ({why})"
                     raise RefusedError(msg, hint="see that its store runs and can be reached from here")
         opened = {name: future.result() for name, future in opening.items()}
-        self._refuse_one_table_twice(opened)
+        refuse_one_table_twice(self._settings.txn_app_id, {name: each.table.identity for name, each in opened.items()})
         return {
             name: self._at_work(self._settings.routes[name], each, stores[name], budget)
             for name, each in opened.items()
         }
-
-    def _refuse_one_table_twice(self, opened: Mapping[str, Opened]) -> None:
-        """Refuse two routes on one table where their txns can't be told apart: what opened counts, not its spelling."""
-        if "{topic}" in self._settings.txn_app_id:
-            return
-        known: dict[object, str] = {}
-        for name, each in opened.items():
-            other = known.setdefault(each.table.identity, name)
-            if other != name:
-                msg = f"routes {other} and {name} have one table by two paths: {each.table.uri}"
-                raise ConfigError(msg, hint="use two tables, or the default txn_app_id, which names the topic")
 
     def _open(self, route: Route) -> Opened:
         """Open one route's table and write its first positions; runs on its storage thread."""

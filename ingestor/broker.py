@@ -221,6 +221,13 @@ class Broker:
         with self._asking(f"asking the coordinator of group {group_id} for its members"):
             return groups.describe(self._admin, group_id, self._timeout if timeout is None else timeout)
 
+    def forget_group(self, group_id: str) -> None:
+        """Remove an empty group, if the cluster lets us; it would go by itself some day."""
+        with contextlib.suppress(KafkaException, TimeoutError):
+            self._admin.delete_consumer_groups([group_id], request_timeout=self._timeout)[group_id].result(
+                self._timeout
+            )
+
     def first_readable(self, tp: TopicPartition, damaged: int, end: int) -> int:
         """Return the first offset behind a damaged batch, at most `end`, from which the partition can be read."""
         with self._asking("looking behind a damaged batch"):

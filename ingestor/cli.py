@@ -68,7 +68,7 @@ def run(
     config: Config,
     once: Annotated[bool, typer.Option("--once", help="Drain to the ends of now, commit, and exit.")] = False,
 ) -> None:
-    """Ingest until SIGTERM or SIGINT.
+    """Ingest until SIGTERM, SIGINT or SIGHUP.
 
     Example: ingestor run orders.yaml
     """
@@ -80,15 +80,21 @@ def run(
         typer.echo(f"ingestor: done, {rows:,} rows landed", err=True)
 
 
-@app.command(short_help="Check configuration, Kafka and every table; change nothing.")
-def check(config: Config) -> None:
-    """Check the configuration, Kafka and every table, and change nothing.
+@app.command(short_help="Find whatever `run` would refuse or wait for; change nothing.")
+def check(
+    config: Config,
+    as_json: AsJson = False,
+    no_probe: Annotated[
+        bool, typer.Option("--no-probe", help="Write nothing to try the stores: for read-only credentials.")
+    ] = False,
+) -> None:
+    """Find whatever `run` would refuse or wait for, with its exit codes, and change nothing.
 
     Example: ingestor check orders.yaml
     """
     from ingestor.check import check as check_all
 
-    check_all(_load(config), typer.echo)
+    check_all(_load(config), typer.echo, probing=not no_probe, as_json=as_json)
 
 
 @app.command(short_help="Show what is committed and the lag, or set where to go on.")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ingestor.records import TopicPartition
+    from ingestor.removals import Removal
     from ingestor.stager import Staged
     from ingestor.table import Table
 
@@ -90,8 +91,10 @@ class Committer:
         patience: Patience,
         clock: Callable[[], float] = time.monotonic,
         on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
+        remember: bool = True,
         steps: Steps = SILENT,
     ) -> None:
+        """Take an open table. Without `remember` nothing is written into the log but what is committed."""
         self._table = table
         self._guards = guards
         self._app_ids = guards.app_ids
@@ -99,6 +102,8 @@ class Committer:
         self._patience = patience
         self._clock = clock
         self._on_outcome = on_outcome
+        self._remember = remember
+        self._seen_removal: Removal | None = None
         self._steps = steps
         steps("opened", version=table.version)
 
@@ -109,7 +114,7 @@ class Committer:
         """
         found = self.known(tps)
         self._steps("looked", version=self._table.version, txns=found)
-        self._guards.refuse_removed(self._table.txns)
+        self._guards.refuse_removed(self._table.txns, self._seen_removal)
         return found
 
     def known(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -134,6 +139,7 @@ class Committer:
     def check_guards(self, tps: Collection[TopicPartition]) -> None:
         """Refuse partitions that the guards do not let pass, as of the last look."""
         txns = self._table.txns
+        self._guards.refuse_removed(txns, self._seen_removal)
         self._guards.check(txns, tps, self._other_topics)
         fresh = [tp for tp in tps if self._app_ids.of(tp) not in txns]
         held = self._held(fresh) if fresh else set()
@@ -157,6 +163,7 @@ class Committer:
     def _remember_removal(self) -> None:
         """Write into the log that rows were taken away: the refusal then stands for every process, for ever."""
         while (removal := self._table.removal) is not None:
+            self._seen_removal = removal
             marks = removal_marks(self._table.txns, removal.version)
             if not marks:
                 return  # nothing had been landed, so nothing is missing
@@ -165,6 +172,8 @@ class Committer:
                 "rows may be gone that count as landed",
                 hint=removed_hint(removal.version),
             )
+            if not self._remember:
+                raise refusal
             info = {"app_id": self._app_ids.app_id, "route": self._guards.route, "operation_kind": "refused"}
             try:
                 self._put(set_positions({}, marks=marks), info)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ingestor.errors import ConfigError, RefusedError
 from ingestor.ledger import MEMORY, START_APPLIED, AppIds
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ingestor.records import TopicPartition
+    from ingestor.removals import Removal
 
 _ORIGIN = f"{MEMORY}origin/"
 _REMOVED = f"{MEMORY}removed/"
@@ -109,7 +110,6 @@ class Guards:
         `other_topics` tells which of the partitions share their number with rows of another topic. It is asked only
         where txns do not name the topic and the log does not tell their origin.
         """
-        self.refuse_removed(txns)
         foreign = self.foreign(txns, tps)
         if foreign:
             tp = min(foreign)
@@ -124,13 +124,14 @@ class Guards:
         for tp, topic in other_topics(unnamed).items() if unnamed else ():
             raise self._renamed(tp, f"may belong to topic {topic}, of which the table holds rows")
 
-    def refuse_removed(self, txns: Mapping[str, int]) -> None:
-        """Refuse the route while any of its partitions is unanswered for."""
+    def refuse_removed(self, txns: Mapping[str, int], seen: Removal | None = None) -> None:
+        """Refuse the route while any of its partitions is unanswered for; `seen` tells more of the entry."""
         version, tps = self.removed(txns)
         if tps:
             shown = ", ".join(map(str, tps[:_SHOWN])) + (", …" if len(tps) > _SHOWN else "")
+            what = seen.what if seen is not None and seen.version == version else "it removed rows or moved txns back"
             msg = (
-                f"route {self.route}: log entry {version} of table {self.table_uri} removed rows or moved txns back; "
+                f"route {self.route}: log entry {version} of table {self.table_uri} needs an answer: {what}; "
                 f"nobody has answered for {shown}"
             )
             raise RefusedError(msg, hint=removed_hint(version))
@@ -182,7 +183,8 @@ class Guards:
             if known is not None and known.topic == tp.topic and (known.topic_id == topic_id or not topic_id):
                 continue
             generation = 0 if known is None else known.generation + 1
-            found[f"{_ORIGIN}{self.app_ids.of(tp)}/{tp.topic}/{topic_id}/"] = generation
+            # Kafka writes topic ids in base64, which has slashes.
+            found[f"{_ORIGIN}{self.app_ids.of(tp)}/{tp.topic}/{quote(topic_id, safe='')}/"] = generation
         return found
 
     def answers(
@@ -232,5 +234,5 @@ def _origins(txns: Mapping[str, int]) -> dict[str, Origin]:
         if key.startswith(_ORIGIN):
             app_id, topic, topic_id, _ = key.removeprefix(_ORIGIN).rsplit("/", 3)
             if app_id not in found or found[app_id].generation < generation:
-                found[app_id] = Origin(topic, topic_id, generation)
+                found[app_id] = Origin(topic, unquote(topic_id), generation)
     return found

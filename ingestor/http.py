@@ -13,7 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from ingestor import logs
@@ -64,12 +64,7 @@ class HttpServer:
 
     def __init__(self, host: str, port: int, state: State, registry: CollectorRegistry) -> None:
         self._pages = _Pages(state, registry)
-        try:
-            self._server = _Server(host, port, self._pages)
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            message = f"http: can't listen on {host}:{port}: {reason}"
-            raise ConfigError(message, hint="choose another http.port (0: any free one), or http: null") from None
+        self._server = _listen(host, port, self._pages)
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": _STOP_POLL_SECONDS},
@@ -99,6 +94,20 @@ class HttpServer:
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+
+
+def require_port(host: str, port: int) -> None:
+    """Refuse an address that can't be listened on, and leave it free."""
+    _listen(host, port, cast("_Pages", None)).server_close()  # nobody is answered
+
+
+def _listen(host: str, port: int, pages: _Pages) -> _Server:
+    try:
+        return _Server(host, port, pages)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"http: can't listen on {host}:{port}: {reason}"
+        raise ConfigError(message, hint="choose another http.port (0: any free one), or http: null") from None
 
 
 class _Pages:

@@ -35,14 +35,17 @@ class OpenRoute:
     placer: Placer
 
 
-def open_if_there(settings: Settings, route: Route, broker: Broker) -> OpenRoute | None:
-    """Open a route's table; return None, and create nothing, if there is none."""
+def open_if_there(settings: Settings, route: Route, broker: Broker, *, remember: bool = True) -> OpenRoute | None:
+    """Open a route's table; return None, and create nothing, if there is none.
+
+    Without `remember` a refusal is not written into the log either.
+    """
     if open_existing(route.table, settings.storage_options) is None:
         return None
-    return open_route(settings, route, broker)
+    return open_route(settings, route, broker, remember=remember)
 
 
-def open_route(settings: Settings, route: Route, broker: Broker) -> OpenRoute:
+def open_route(settings: Settings, route: Route, broker: Broker, *, remember: bool = True) -> OpenRoute:
     """Open a route's table, or create it."""
     try:
         table = RawTable(route.table, route.schema, settings.storage_options)
@@ -63,6 +66,7 @@ def open_route(settings: Settings, route: Route, broker: Broker) -> OpenRoute:
             rng=system_rng(),
             on_failure=_give_up,
         ),
+        remember=remember,
     )
     placer = Placer(route.name, route.table, committer, broker, skip_lost=route.on_data_loss == "skip")
     return OpenRoute(table, ids, committer, placer)

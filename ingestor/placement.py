@@ -84,7 +84,7 @@ class Placer:
         }
         for tp, offset in (damaged or {}).items():
             placements[tp] = self._behind(tp, placements[tp], offset, marks[tp].high)
-        self._refuse_loss(placements)
+        self.refuse_loss(placements)
         return Placed(txns, placements, ids)
 
     def _behind(self, tp: TopicPartition, placement: Placement, damaged: int, end: int) -> Placement:
@@ -94,7 +94,8 @@ class Placer:
         position = self.cluster.first_readable(tp, placement.position, end)
         return Placement(position, position, Gap(tp, placement.position, position - 1, "corrupt"))
 
-    def _refuse_loss(self, placements: Mapping[TopicPartition, Placement]) -> None:
+    def refuse_loss(self, placements: Mapping[TopicPartition, Placement]) -> None:
+        """Refuse to pass over what Kafka no longer has, unless the route says so."""
         gaps = [placement.gap for placement in placements.values() if placement.gap is not None]
         if gaps and not self.skip_lost:
             shown = "; ".join(str(gap) for gap in gaps[:_SHOWN]) + ("; …" if len(gaps) > _SHOWN else "")

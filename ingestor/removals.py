@@ -34,7 +34,7 @@ def removal_in(entry: Entry, txns: Mapping[str, int]) -> Removal | None:
     info = entry.commit_info
     operation = str(info.get("operation", "an unknown operation"))
     if operation == "RESTORE":
-        return Removal(entry.version, "RESTORE went back to an older version")
+        return Removal(entry.version, "the table was restored to an older version, its txns were not")
     if info.get("operation_kind") != "set":
         for app_id, version in entry.txns.items():
             if version < txns.get(app_id, version) and not app_id.startswith(MEMORY):

@@ -23,6 +23,18 @@ def matching(route: Route, existing: Mapping[str, int]) -> list[str]:
     return [topic for topic in existing if route.matches(topic)] if route.is_regex else list(route.topics)
 
 
+def refuse_one_table_twice(template: str, tables: Mapping[str, object]) -> None:
+    """Refuse two routes on one table where their txns can't be told apart: what opened counts, not its spelling."""
+    if "{topic}" in template:
+        return
+    known: dict[object, str] = {}
+    for name, identity in tables.items():
+        other = known.setdefault(identity, name)
+        if other != name:
+            msg = f"routes {other} and {name} have one table by two paths"
+            raise ConfigError(msg, hint="use two tables, or the default txn_app_id, which names the topic")
+
+
 class Router:
     """Tells which route a topic belongs to; refuses one that two routes want."""
 

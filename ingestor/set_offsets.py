@@ -230,7 +230,7 @@ def _warn_of_what_is_passed(
     if first < wish.position:
         count = wish.position - first
         offsets = f"offset {first}" if count == 1 else f"offsets {first} to {wish.position - 1} ({count:,})"
-        dialogue.warn(f"{tp}: {offsets} will not be landed, and Kafka still has them")
+        dialogue.warn(f"{tp}: {offsets} will not be landed, though Kafka still has {'it' if count == 1 else 'them'}")
 
 
 def _shown(txn: int | None) -> str:

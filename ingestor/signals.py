@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: the first asks the process to end in order, the second ends it at once."""
+"""SIGTERM, SIGINT and SIGHUP ask the process to end in order; the second SIGTERM or SIGINT ends it at once."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Stop:
         """Take the line that is left on stderr if a second signal comes."""
         self._last_words = f"{last_words}\n".encode()
         self._asked = False
+        self._told = False  # by SIGTERM or SIGINT
 
     def listen(self) -> None:
         """Take the signals; again after a library has started that takes them for itself.
@@ -49,9 +50,12 @@ class Stop:
             time.sleep(min(left, _STEP_SECONDS))
         return self._asked
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._asked:
-            with contextlib.suppress(OSError):  # whoever read it may be gone
-                os.write(_STDERR, self._last_words)
-            os._exit(1)
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        # A terminal that closes sends SIGHUP twice, by the shell and by the kernel: only the others show impatience.
+        if number != signal.SIGHUP:
+            if self._told:
+                with contextlib.suppress(OSError):  # whoever read it may be gone
+                    os.write(_STDERR, self._last_words)
+                os._exit(1)
+            self._told = True
         self._asked = True

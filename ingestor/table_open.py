@@ -71,10 +71,19 @@ def open_existing(uri: str, storage_options: Mapping[str, str]) -> tuple[int, St
     try:
         handle = open_handle(uri, storage_options)
     except TableNotFoundError:
+        _refuse_unknown_scheme(uri, storage_options)
         return None
     except (DeltaError, OSError) as error:
         raise classify(error, doing=f"opening table {uri}") from error
     return handle.version(), storage_of(uri, storage_options)
+
+
+def _refuse_unknown_scheme(uri: str, storage_options: Mapping[str, str]) -> None:
+    """Refuse a URL that no store is known for: delta-rs calls that a table that is not found, too."""
+    try:
+        storage_of(uri, storage_options)
+    except (DeltaError, OSError) as error:
+        raise classify(error, doing=f"opening table {uri}") from error
 
 
 def reopen_handle(uri: str, storage_options: Mapping[str, str]) -> DeltaTable:

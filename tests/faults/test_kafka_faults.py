@@ -112,9 +112,7 @@ def test_a_batch_that_rots_on_the_broker_s_disk_stops_the_ingestor_or_is_skipped
         own.start()
         deployment = deploy(topic, bootstrap=own.bootstrap)
 
-        stopped = deployment.once(code=3)
-        assert f"a batch of {topic}:0 at offset {first} fails its checksum" in stopped.last_line
-        assert "on_data_loss: skip" in stopped.last_line
+        deployment.refused(3, f"a batch of {topic}:0 at offset {first} fails its checksum", "on_data_loss: skip")
         assert deployment.log().rows in (0, first)
         deployment.judge(expected, complete=False)
 

@@ -174,7 +174,7 @@ def leave_half_an_entry(table: Path) -> None:
 STOPS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a property": (change_property, "has protocol 1/4"),
     "a column": (add_column, "extra"),
-    "restore": (restore, "was restored to an older version"),
+    "restore": (restore, "the table was restored to an older version"),
     "another table": (replace, "was replaced or its log cut off"),
     # It depends on whether it goes before or after a file of ours was written.
     "no table": (move_away, "was replaced or its log cut off|a file or folder of the table is gone"),
@@ -197,6 +197,9 @@ def test_ingestion_stops_at_what_only_a_person_can_judge(
         assert ingestor.wait() == 4, ingestor.log_tail()
     assert re.search(why, ingestor.last_line)
     assert " — " in ingestor.last_line
+    if work not in (restore, replace, move_away):  # what has gone can't be seen by who starts afterwards
+        for _ in range(2):
+            assert re.search(why, deployment.refused(4, " — ", starts=1).last_line)
     judge_what_is_left(deployment, topic, work)
 
 
@@ -240,7 +243,9 @@ def judge_what_is_left(deployment: Deployment, topic: str, work: Callable[[Path]
         deployment.judge_committed([topic])
         return
     if work is restore:
-        assert '"RESTORE"' in entries[-1].read_text()  # nothing was committed on top of it
+        assert '"RESTORE"' in entries[-2].read_text()
+        assert '"add"' not in entries[-1].read_text()  # the refusal, and nothing else was committed on top of it
+        deployment.once(code=4)
         return
     if work is spoil_checkpoint:
         folder = deployment.table() / "_delta_log"

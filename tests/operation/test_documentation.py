@@ -22,7 +22,7 @@ from ingestor.errors import ConfigError, DataLossError, IngestorError, OccExhaus
 from ingestor.metrics import Metrics
 from ingestor.records import RawSchema
 from tests.support import config_table, topics
-from tests.support.command import Command, ingestor
+from tests.support.command import Command, ingestor, refused
 
 if TYPE_CHECKING:
     from tests.support.kafka import Cluster
@@ -44,8 +44,12 @@ ELSEWHERE = {
     ),
     "kubectl apply -k docker/kubernetes": ("tests/operation/test_deployment_files.py", "test_kustomize_builds_it"),
 }
-# Those that need a quarantine table or a JVM have tests of their own, which name them.
+# Those that need a loss, a quarantine table or a JVM have tests of their own, which name them.
 PROVEN = {
+    "ingestor offsets orders.yaml --set user.events.v1:0=earliest --yes": (
+        "tests/integration/test_guards.py",
+        "test_after_a_loss_earliest_lands_all_that_is_left",
+    ),
     "ingestor dlq publish": ("tests/integration/test_dead_letters.py", "publish"),
     "ingestor dlq list": ("tests/integration/test_replay.py", "list"),
     "ingestor dlq replay": ("tests/integration/test_replay.py", "replay"),
@@ -171,9 +175,7 @@ def test_a_kdi_table_under_another_name_is_refused(world: World) -> None:
     leave_kdi_table(world.folder / "lake" / "kdi")
     config = (world.folder / "kdi.yaml").read_text().replace('txn_app_id: "{app_id}-{partition}"', "")
     (world.folder / "wrong.yaml").write_text(config)
-    refused = ingestor("run", world.folder / "wrong.yaml", "--once", environ=world.environ)
-    assert refused.code == 2
-    assert "orders-0" in refused.last_line
+    refused("run", world.folder / "wrong.yaml", "--once", code=2, words=["orders-0"], environ=world.environ)
 
 
 def leave_kdi_table(path: Path) -> Path:

@@ -146,7 +146,5 @@ def test_a_port_in_use_is_refused_before_anything_is_touched(
     site = Site(deployment.start())
     port = int(site.url.rpartition(":")[2])
     second = deploy(topic, http={"port": port})
-    refused = second.once(code=2)
-    assert f"can't listen on 127.0.0.1:{port}" in refused.last_line
-    assert "choose another http.port" in refused.last_line
+    second.refused(2, f"can't listen on 127.0.0.1:{port}", "choose another http.port")
     assert not second.table().exists()

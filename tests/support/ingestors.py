@@ -13,6 +13,7 @@ names a condition and a deadline, and shows the logs when it passes or when a pr
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -63,9 +64,10 @@ def eventually(
 class Ingestor:
     """One process, which may be started again after it has ended. Start it from the main thread."""
 
-    def __init__(self, arguments: Sequence[str | Path], log: Path) -> None:
+    def __init__(self, arguments: Sequence[str | Path], log: Path, environ: Mapping[str, str] | None = None) -> None:
         self._arguments = [*map(str, arguments)]
         self._log = log
+        self.environ = dict(environ or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._may_end = False
 
@@ -79,6 +81,7 @@ class Ingestor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self.environ},
             )
         return self
 
@@ -243,6 +246,14 @@ class Deployment:
         ingestor = self.prepare("--once").start()
         found = ingestor.wait(seconds_max)
         assert found == code, f"it exited with {found}, not {code}; {ingestor.log_tail()}"
+        return ingestor
+
+    def refused(self, code: int, *words: str, starts: int = 3) -> Ingestor:
+        """Start it again and again, as a supervisor does: each time it refuses for the same reason. Return the last."""
+        for start in range(1, starts + 1):
+            ingestor = self.once(code=code)
+            missing = [word for word in words if word not in ingestor.last_line]
+            assert not missing, f"start {start} does not name {missing}: {ingestor.last_line}"
         return ingestor
 
     def command(self, name: str, *arguments: str, code: int = 0) -> str:

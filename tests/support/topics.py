@@ -74,6 +74,12 @@ def delete(bootstrap: str, name: str) -> None:
     _wait(lambda: name not in admin.list_topics(timeout=SECONDS_MAX).topics, f"{name} stays")
 
 
+def groups(bootstrap: str) -> set[str]:
+    """Return the consumer groups that there are."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return {group.group_id for group in admin.list_consumer_groups().result(timeout=30).valid}
+
+
 def grow(bootstrap: str, name: str, partitions: int) -> None:
     """Give a topic more partitions, and wait until every one has a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -378,14 +378,15 @@ def test_the_origin_of_the_landed_records_is_remembered(bench: Bench) -> None:
     bench.commit(bench.stage(0), topic_ids={"a": "id-1"})
     bench.commit(bench.stage(1, built_on=0), topic_ids={"a": "id-1"})
     bench.commit(bench.stage(2, built_on=1), topic_ids={})
-    bench.commit(bench.stage(3, built_on=2), topic_ids={"a": "id-2"})
-    first, second, third, fourth = (entry.txns.keys() - {"app/a/0"} for entry in bench.log.entries[1:])
+    bench.commit(bench.stage(3, built_on=2), topic_ids={"a": "i/d+2"})
+    bench.commit(bench.stage(4, built_on=3), topic_ids={"a": "i/d+2"})
+    first, second, third, fourth, fifth = (entry.txns.keys() - {"app/a/0"} for entry in bench.log.entries[1:])
     assert first == {"ingestor:origin/app/a/0/a/id-1/"}
-    assert second == third == set()
-    assert fourth == {"ingestor:origin/app/a/0/a/id-2/"}
-    assert bench.committer.read([A0]) == {A0: 3}
+    assert second == third == fifth == set()
+    assert fourth == {"ingestor:origin/app/a/0/a/i%2Fd%2B2/"}
+    assert bench.committer.read([A0]) == {A0: 4}
     assert bench.committer.recreated(A0, "id-1")
-    assert not bench.committer.recreated(A0, "id-2")
+    assert not bench.committer.recreated(A0, "i/d+2")
     assert not bench.committer.recreated(A0, None)
     assert not bench.committer.recreated(A1, "id-1")
 

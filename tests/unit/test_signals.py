@@ -76,7 +76,7 @@ def test_the_first_signal_is_seen_and_ends_a_wait(number: signal.Signals) -> Non
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_second_signal_ends_the_process_with_the_words_that_were_given(number: signal.Signals) -> None:
     """Whatever it does meanwhile."""
     with child(_HANGS) as process:
@@ -87,6 +87,17 @@ def test_the_second_signal_ends_the_process_with_the_words_that_were_given(numbe
 
     assert ended == ("", f"{LAST_WORDS}\n")
     assert process.returncode == 1
+
+
+def test_a_terminal_that_closes_may_say_so_twice() -> None:
+    """The shell does, and the kernel: there is still time to land what is in hand."""
+    with child(_WAITS) as process:
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
+            process.send_signal(number)
+        ended = process.communicate(timeout=SECONDS_MAX)
+
+    assert ended == ("False True True True\n", "")
+    assert process.returncode == 0
 
 
 def test_a_process_under_nohup_outlives_its_terminal() -> None:
