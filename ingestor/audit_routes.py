@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from ingestor.audit import Report, audit_table
+from ingestor.audit import Names, Report, audit_table
+from ingestor.audit.consumer import KafkaReader
 from ingestor.errors import RefusedError, Unavailable
-from ingestor.reader import KafkaReader
-from ingestor.routing import app_ids
 
 if TYPE_CHECKING:
-    from ingestor.settings import Settings
+    from ingestor.settings import Route, Settings
 
 
 def audit_routes(settings: Settings, *, against_kafka: bool, watched: bool) -> dict[str, Report]:
@@ -19,15 +19,7 @@ def audit_routes(settings: Settings, *, against_kafka: bool, watched: bool) -> d
     reports = {}
     for name, route in settings.routes.items():
         try:
-            reports[name] = audit_table(
-                route.table,
-                settings.storage_options,
-                app_ids(settings, route),
-                route.schema,
-                kafka=KafkaReader(settings.kafka, extras=route.extra_columns) if against_kafka else None,
-                progress=_show if watched else _silent,
-                from_start=True,
-            )
+            reports[name] = _audit(settings, route, against_kafka=against_kafka, watched=watched)
         except Unavailable as error:
             msg = f"route {name}: the audit can't be finished: {error}"
             raise RefusedError(
@@ -36,6 +28,16 @@ def audit_routes(settings: Settings, *, against_kafka: bool, watched: bool) -> d
         if watched:
             sys.stderr.write("\r\033[K")
     return reports
+
+
+def _audit(settings: Settings, route: Route, *, against_kafka: bool, watched: bool) -> Report:
+    names = Names(settings.txn_app_id, settings.app_id, () if route.is_regex else route.topics)
+    known = (route.table, settings.storage_options, names, route.schema)
+    progress = _show if watched else _silent
+    if not against_kafka:
+        return audit_table(*known, kafka=None, progress=progress)
+    with closing(KafkaReader(settings.kafka)) as kafka:
+        return audit_table(*known, kafka=kafka, progress=progress, from_start=True)
 
 
 def _show(text: str) -> None:

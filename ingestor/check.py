@@ -149,9 +149,11 @@ class _Preflight:
                 _check_folder(root, route.table)
             found = open_if_there(self._settings, route, broker or Broker(self._settings.kafka), remember=False)
             opened.append(found)
-            if found is not None:
-                self._identities[name] = found.table.identity
-                refuse_one_table_twice(self._settings.txn_app_id, self._identities)
+            # One that is not there yet is known by the folder that its path leads to.
+            self._identities[name] = (
+                (root.resolve() if root else route.table) if found is None else found.table.identity
+            )
+            refuse_one_table_twice(self._settings.txn_app_id, self._identities)
             if found is None:
                 return f"{route.table} does not exist yet and will be created"
             committed = len(found.app_ids.read(found.table.txns))

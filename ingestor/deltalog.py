@@ -223,6 +223,14 @@ def entries(files: Files, first: int, last: int) -> Iterator[Entry]:
         yield entry
 
 
+def tail(files: Files, version: int) -> Iterator[Entry]:
+    """Yield the entries after the last checkpoint, up to a version; those that are cleaned up are left out."""
+    for found in range((checkpointed(files) or -1) + 1, version + 1):
+        entry = read_entry(files, found)
+        if entry is not None:
+            yield entry
+
+
 def txns_at(files: Files, version: int) -> dict[str, int]:
     """Return every txn of the snapshot at a version: those of the last checkpoint, then the entries after it."""
     for checkpoint, paths in _checkpoints(files, version):

@@ -94,6 +94,7 @@ class RawTable:
         self._seen = self._landed = handle.version()
         self._table_id = str(handle.metadata().id)
         self._verify(handle)
+        self._log.secure(deltalog.tail(self.storage, self._seen))
         self.txns: dict[str, int] = deltalog.txns_at(self.storage, self._seen)
         self.removal: Removal | None = latest_removal(self.storage, self._seen)
         self._tip = deltalog.fingerprint(self.storage, self._seen)
@@ -137,7 +138,9 @@ class RawTable:
         """
         txns, removal, changed = dict(self.txns), self.removal, False
         try:
-            for entry in deltalog.entries(self.storage, self._seen + 1, newest):
+            entries = [*deltalog.entries(self.storage, self._seen + 1, newest)]
+            self._log.secure(entries)
+            for entry in entries:
                 removal = removal_in(entry, txns) or removal
                 if removal is not None and remembered_removal(entry.txns) >= removal.version:
                     removal = None  # another ingestor has seen to it
@@ -170,9 +173,7 @@ class RawTable:
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version, through a handle of its own; return that version."""
-        handle = self._open()
-        handle.create_checkpoint()
-        return handle.version()
+        return self._log.checkpoint()
 
     def holding(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return those of the partitions that have rows in the table."""

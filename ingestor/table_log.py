@@ -4,7 +4,7 @@ A commit of delta-rs lists the log three times and takes in every live file of t
 the end of the log only, and compaction keeps live files few; but on a disk each listing is of the whole folder: twice
 the CPU after 3,000 entries, ten times after 20,000. All that a commit needs there is that nobody else has the slot, and
 that is what a hard link tells, which is how delta-rs puts entries on a disk, too. The tables that we write have no
-feature that would ask for more (`table_rules`); delta-rs opens, creates and checkpoints them all.
+feature that would ask for more (`table_rules`); delta-rs opens and checkpoints them all.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
 import time
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow.fs as pafs
 from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
@@ -26,11 +24,13 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from ingestor import deltalog
+from ingestor.disk_log import checkpoint, put_entry
+from ingestor.held import sync
 from ingestor.storage import LocalStorage, local_root
-from ingestor.table_open import believed, reopen_handle, storage_of
+from ingestor.table_open import believed, open_handle, reopen_handle, storage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from deltalake import DeltaTable
@@ -70,6 +70,12 @@ class TableLog(Protocol):
 
         Whatever is raised, the entry may be there.
         """
+
+    def secure(self, entries: Iterable[deltalog.Entry]) -> None:
+        """Return only when entries that somebody put survive a power cut: ours is not to outlive those it follows."""
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version, through a handle of its own; return that version."""
 
 
 def open_log(uri: str, schema: RawSchema, options: Mapping[str, str], handle: DeltaTable) -> TableLog:
@@ -128,6 +134,15 @@ class StoreLog:
             post_commithook_properties=_NO_HOOKS,
         )
 
+    def secure(self, entries: Iterable[deltalog.Entry]) -> None:
+        """Do nothing: what can be read is durable."""
+
+    def checkpoint(self) -> int:
+        """Write it where it belongs: a finished upload is whole."""
+        handle = reopen_handle(self._uri, self._options)
+        handle.create_checkpoint()
+        return handle.version()
+
     def _sized(self, known_sizes: dict[str, int]) -> pafs.FileSystem:
         return pafs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table, self._options, known_sizes))  # noqa: SLF001
 
@@ -168,23 +183,38 @@ class DiskLog:
     def put(self, version: int, entry: NewEntry, *, after: bytes | None) -> None:
         """Write the entry aside, sync it, and link it to its slot: it is never seen in part, not after a power cut.
 
-        A link that is there already is refused. The name aside is none that a reader of logs takes for an entry, should
-        a killed process leave it. Nothing is put after another entry than the one that was compared: while a disk was
-        away the table may have been replaced.
+        Nothing is put after another entry than the one that was compared: while a disk was away the table may have been
+        replaced.
         """
-        actions = _actions(entry, self._partition_by, _now_ms())
-        aside = self._log / f"_commit_{uuid.uuid4()}.json.tmp"
-        try:
-            with aside.open("xb") as file:
-                file.write("".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions).encode())
-                file.flush()
-                os.fsync(file.fileno())
+
+        def compare() -> None:
             if deltalog.fingerprint(self.storage, version - 1) != after:
                 raise FileNotFoundError(errno.ENOENT, "not there as it was", deltalog.entry_path(version - 1))
-            (self.storage.root / deltalog.entry_path(version)).hardlink_to(aside)
-        finally:
-            with contextlib.suppress(OSError):  # what became of the entry matters more
-                aside.unlink()
+
+        put_entry(self._log, version, _actions(entry, self._partition_by, _now_ms()), before=compare)
+
+    def secure(self, entries: Iterable[deltalog.Entry]) -> None:
+        """Sync the log's names and, since only ingestors sync, all that other programs have written.
+
+        A file of theirs may be gone by now, compacted and vacuumed.
+        """
+        for entry in entries:
+            if entry.commit_id is None:
+                for added in entry.adds:
+                    with contextlib.suppress(FileNotFoundError):
+                        self.storage.settle(unquote(added.path))
+                self.storage.settle(deltalog.entry_path(entry.version))
+        sync(self._log)
+
+    def checkpoint(self) -> int:
+        """Let delta-rs write it aside."""
+
+        def write(place: Path) -> int:
+            handle = open_handle(str(place), {})
+            handle.create_checkpoint()
+            return handle.version()
+
+        return checkpoint(self.storage.root, write)
 
 
 def _actions(entry: NewEntry, partition_by: list[str], now_ms: int) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from ingestor import deltalog
+from ingestor import deltalog, disk_log
 from ingestor.errors import RefusedError
 from ingestor.failures import classify, plain
 from ingestor.storage import Storage, local_root, open_storage, with_defaults
@@ -29,9 +29,13 @@ def open_or_create(uri: str, schema: RawSchema, storage_options: Mapping[str, st
     """Open a table; create it if there is none."""
     _refuse_a_file(uri)
     try:
-        return open_handle(uri, storage_options)
+        handle = open_handle(uri, storage_options)
     except TableNotFoundError:
-        return _create(uri, schema, storage_options)
+        handle = _create(uri, schema, storage_options)
+    root = local_root(uri)
+    if root is not None:
+        disk_log.anchor(root)
+    return handle
 
 
 def _refuse_a_file(uri: str) -> None:
@@ -44,26 +48,25 @@ def _refuse_a_file(uri: str) -> None:
 def _create(uri: str, schema: RawSchema, options: Mapping[str, str]) -> DeltaTable:
     """Create the table; whoever loses the race for version 0 opens what the winner made."""
     root = local_root(uri)
-    if root is not None:
-        root.mkdir(parents=True, exist_ok=True)
     try:
-        DeltaTable.create(
-            uri,
-            Schema.from_arrow(schema.table),
-            mode="error",
-            partition_by=schema.partition_by or None,
-            storage_options=options_for(uri, options),
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )
+        if root is not None:
+            disk_log.create(root, schema)
+        else:
+            DeltaTable.create(
+                uri,
+                Schema.from_arrow(schema.table),
+                mode="error",
+                partition_by=schema.partition_by or None,
+                storage_options=options_for(uri, options),
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
     except (DeltaError, OSError):
         try:
             return open_handle(uri, options)
         except TableNotFoundError:
             pass  # not a lost race: what was raised first tells why
         raise
-    handle = open_handle(uri, options)
-    storage_of(uri, options).settle(deltalog.entry_path(0))
-    return handle
+    return open_handle(uri, options)
 
 
 def open_existing(uri: str, storage_options: Mapping[str, str]) -> tuple[int, Storage] | None:

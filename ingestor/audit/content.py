@@ -15,18 +15,37 @@ from ingestor.audit.files import COORDINATES
 from ingestor.records import TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from ingestor.audit.files import Offsets
-    from ingestor.records import Columns, TopicPartition
+    from ingestor.records import TopicPartition
 
 _PRINT_BYTES = 8
 _MICROS_MAX = (1 << 63) - 1
 _TIMESTAMP_TYPES = {1: b"CreateTime", 2: b"LogAppendTime"}
 # marshal's version 2 is a plain, prefix-free encoding of numbers, bytes, None and tuples of them.
 _PLAIN = 2
+
+
+class Message(Protocol):
+    """A record as Kafka's client gives it."""
+
+    def offset(self) -> int | None:
+        """Return where it stands in its partition."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the timestamp's type and its milliseconds, -1 for none."""
+
+    def value(self) -> Any:  # noqa: ANN401 - bytes, or None; the client's own types say more
+        """Return the payload."""
+
+    def key(self) -> Any:  # noqa: ANN401 - same
+        """Return the key."""
+
+    def headers(self) -> Any:  # noqa: ANN401 - pairs of text and bytes, or None
+        """Return the headers."""
 
 
 class RecordReader(Protocol):
@@ -41,15 +60,16 @@ class RecordReader(Protocol):
     def watermarks(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Return the first retained and the next offset; None if there is no such partition."""
 
-    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Columns]:
+    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Sequence[Message]]:
         """Yield the committed records of a range, both ends included, in order.
 
-        With `aborted` those too, and those of open transactions. Keys, headers and timestamp types
-        are there if the table has them. It begins no earlier than retention lets it and ends where
-        Kafka does, without waiting for more; it raises if Kafka does not answer.
+        With `aborted` those too, and those of open transactions. It begins no earlier than retention
+        lets it and ends where Kafka does, without waiting for more; it raises if Kafka does not answer.
         """
 
-    def read_all(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Iterator[tuple[TopicPartition, Columns]]:
+    def read_all(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Iterator[tuple[TopicPartition, Sequence[Message]]]:
         """Yield the committed records of a range of each partition, in order within a partition."""
 
 
@@ -62,12 +82,15 @@ class Rows:
 
     def within(self, first: int, last: int) -> Rows:
         """Return the rows of a range: a client may start elsewhere when Kafka has not got its offset."""
-        inside = (self.offsets >= first) & (self.offsets <= last)
-        if inside.all():
+        return self.where((self.offsets >= first) & (self.offsets <= last))
+
+    def where(self, wanted: npt.NDArray[np.bool_]) -> Rows:
+        """Return some of the rows."""
+        if wanted.all():
             return self
-        chosen = inside.tolist()
+        chosen = wanted.tolist()
         fields = {name: list(compress(values, chosen)) for name, values in self.fields.items()}
-        return Rows(self.offsets[inside], fields)
+        return Rows(self.offsets[wanted], fields)
 
     def digests(self) -> npt.NDArray[np.uint64]:
         """Return 128 bits for each record, in two lanes that can be added up."""
@@ -119,20 +142,17 @@ class Content:
             return [None if kind is None else kind.encode() for kind in values]
         return list(values)
 
-    def of_kafka(self, columns: Columns) -> Rows:
-        """Take records as Kafka delivered them."""
-        fields: dict[str, Sequence[object]] = {
-            "timestamp": [_micros(stamp) for stamp in columns.timestamps_ms.tolist()],
-            "payload": columns.values,
+    def of_kafka(self, messages: Sequence[Message]) -> Rows:
+        """Take records as Kafka's client gave them."""
+        offsets = np.array([message.offset() for message in messages], np.int64)
+        taken: dict[str, Callable[[Message], object]] = {
+            "timestamp": lambda message: _micros(message.timestamp()[1]),
+            "payload": lambda message: message.value(),
+            "key": lambda message: message.key(),
+            "headers": lambda message: _headers(message.headers()),
+            "timestamp_type": lambda message: _TIMESTAMP_TYPES.get(message.timestamp()[0]),
         }
-        if "key" in self.names and columns.keys is not None:
-            fields["key"] = columns.keys
-        if "headers" in self.names and columns.headers is not None:
-            fields["headers"] = [_headers(row) for row in columns.headers]
-        if "timestamp_type" in self.names and columns.timestamp_types is not None:
-            kinds = columns.timestamp_types.tolist()
-            fields["timestamp_type"] = [_TIMESTAMP_TYPES.get(kind) for kind in kinds]
-        return Rows(columns.offsets, {name: fields[name] for name in self.names})
+        return Rows(offsets, {name: list(map(taken[name], messages)) for name in self.names})
 
     def difference(self, ours: bytes, theirs: bytes) -> str:
         """Return the names of the fields whose prints differ, "" if none does."""

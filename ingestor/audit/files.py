@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ingestor.deltalog import AddedFile
     from ingestor.storage import Storage
 
     Offsets = npt.NDArray[np.int64]
@@ -38,16 +36,12 @@ class FileDamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of the audited version."""
+    """A data file as the log describes it."""
 
     path: str
     size: int
     rows: int | None
-
-    @classmethod
-    def of(cls, add: AddedFile) -> LiveFile:
-        """Take from an action what an audit needs; the log spells paths percent-encoded."""
-        return cls(unquote(add.path), add.size, add.rows)
+    new: bool = True  # its entry says that its rows are new, and did not just move (`dataChange`)
 
 
 def read(storage: Storage, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ingestor.audit.content import Content, RecordReader, Rows
+from ingestor.audit.content import Content, Message, RecordReader, Rows
+from ingestor.audit.facts import Chain
 from ingestor.audit.files import partitions_of
-from ingestor.audit.log import Chain
 from ingestor.audit.report import LISTED, Finding, Findings, offsets_text
+from ingestor.audit.runs import Runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from ingestor.audit.facts import LogFacts
     from ingestor.audit.files import Offsets
-    from ingestor.audit.log import LogFacts
+    from ingestor.audit.marks import Ranges
     from ingestor.audit.rows import RowAudit
     from ingestor.records import RawSchema, TopicPartition
 
@@ -35,11 +37,6 @@ if TYPE_CHECKING:
 _WINDOW = 1 << 16
 _EXAMINED = 64  # windows of one partition that are compared record by record
 _LANE_MASK = (1 << 64) - 1
-_SENTENCES = {
-    "missing": "committed in Kafka, not in the table",
-    "aborted": "in the table, though not committed in Kafka",
-    "unknown": "in the table, not in Kafka",
-}
 
 
 class KafkaAudit:
@@ -52,8 +49,11 @@ class KafkaAudit:
         schema: RawSchema,
         facts: LogFacts,
         findings: Findings,
+        *,
+        absent: Mapping[TopicPartition, Ranges],
     ) -> None:
         self._kafka = kafka
+        self._absent = absent
         self._rows = rows
         self._content = Content(schema.extras)
         self._facts = facts
@@ -69,15 +69,15 @@ class KafkaAudit:
         progress: Callable[[str], None],
     ) -> int:
         """Compare every partition up to its txn; return how many records Kafka had for it."""
-        others = self._other_topics()
+        others = self._recreated()
         for tp, txn in sorted(txns.items()):
-            if tp.topic not in others:
+            if tp not in others:
                 self._plan(tp, txn, from_start=from_start)
         self._add_table(progress)
         compared = 0
         for ranges in self._rounds():
-            for tp, columns in self._kafka.read_all(ranges):
-                rows = self._content.of_kafka(columns).within(*ranges[tp])
+            for tp, messages in self._kafka.read_all(ranges):
+                rows = self._wanted(tp, messages, ranges[tp])
                 self._add(tp, rows, sign=-1)
                 compared += len(rows.offsets)
                 progress(f"compared {compared:,} records of Kafka")
@@ -89,15 +89,27 @@ class KafkaAudit:
         for nth in range(max(map(len, self._ranges.values()), default=0)):
             yield {tp: ranges[nth] for tp, ranges in self._ranges.items() if nth < len(ranges)}
 
-    def _other_topics(self) -> set[str]:
-        """Report topics that are other ones than those the table was fed from: not comparable."""
-        others = set()
-        for topic, was in self._facts.topic_ids.items():
-            now = self._kafka.topic_id(topic)
-            if now is not None and now != was:
-                sentence = f"topic {topic} was recreated: its id is {now}, the table's is {was}"
-                self._findings.add(Finding("recreated", sentence))
-                others.add(topic)
+    def _wanted(self, tp: TopicPartition, messages: Sequence[Message], within: Range) -> Rows:
+        """Return Kafka's records of a range, without those that are known to be gone from the table."""
+        rows = self._content.of_kafka(messages).within(*within)
+        absent = self._absent.get(tp)
+        return rows if absent is None else rows.where(~absent.hold(rows.offsets))
+
+    def _recreated(self) -> set[TopicPartition]:
+        """Return the partitions whose rows came from another topic of the same name: they are not comparable.
+
+        Where a sibling's rows come from the topic of today, its commits declare what was lost (`on_data_loss: skip`).
+        """
+        now = {topic: self._kafka.topic_id(topic) for topic in {tp.topic for tp in self._facts.topic_ids}}
+        others = {tp for tp, was in self._facts.topic_ids.items() if now[tp.topic] not in (None, was)}
+        declared = {tp.topic for tp in self._facts.topic_ids.keys() - others}
+        for tp in sorted(others):
+            if tp.topic in declared:
+                self._findings.note(f"{tp} came from an earlier topic of this name: not compared")
+        for topic in sorted({tp.topic for tp in others} - declared):
+            was = ", ".join(sorted({self._facts.topic_ids[tp] for tp in others if tp.topic == topic}))
+            sentence = f"topic {topic} was recreated: its id is {now[topic]}, the table's is {was}"
+            self._findings.add(Finding("recreated", sentence))
         return others
 
     def _plan(self, tp: TopicPartition, txn: int, *, from_start: bool) -> None:
@@ -111,7 +123,7 @@ class KafkaAudit:
         if begins is None:
             whole = spans is None or (from_start and chain.begins_here)
             begins = 0 if whole else min(spans.firsts) if spans is not None else 0
-        ranges = list(without((max(marks[0], begins), txn), chain.skipped))
+        ranges = list(without((max(marks[0], begins), txn), chain.gaps))
         if ranges:
             self._ranges[tp] = ranges
 
@@ -141,8 +153,8 @@ class KafkaAudit:
 
     def _kafka_rows(self, tp: TopicPartition, ranges: Iterable[Range]) -> Iterator[Rows]:
         for first, last in ranges:
-            for columns in self._kafka.read(tp, first, last):
-                rows = self._content.of_kafka(columns).within(first, last)
+            for messages in self._kafka.read(tp, first, last):
+                rows = self._wanted(tp, messages, (first, last))
                 if len(rows.offsets):
                     yield rows
 
@@ -164,7 +176,7 @@ class KafkaAudit:
                 differing.setdefault(tp, []).append(window)
         for tp, windows in differing.items():
             compacted = self._kafka.compacted(tp.topic)
-            runs = _Runs(tp, self._findings, compacted=compacted)
+            runs = Runs(tp, self._findings, compacted=compacted)
             limit = len(windows) if compacted else _EXAMINED
             looked_at = 0
             while looked_at < min(limit, len(windows)) and self._findings.total < LISTED:
@@ -182,7 +194,7 @@ class KafkaAudit:
         sentence = f"{where} differ from Kafka in {len(windows):,} windows not looked at closely"
         self._findings.add(Finding("differs", sentence, tp=tp, offsets=offsets))
 
-    def _compare(self, tp: TopicPartition, window: int, runs: _Runs) -> None:
+    def _compare(self, tp: TopicPartition, window: int, runs: Runs) -> None:
         ranges = self._still_comparable(tp, window)
         theirs: dict[int, bytes] = {}
         for rows in self._kafka_rows(tp, ranges):
@@ -197,7 +209,8 @@ class KafkaAudit:
         runs.begin(window)
         for offset in sorted(ours.keys() | theirs.keys()):
             if offset not in ours:
-                runs.feed(offset, "missing")
+                passed = any(first <= offset <= last for first, last in self._facts.chains.get(tp, Chain()).passed)
+                runs.feed(offset, "passed_over" if passed else "missing")
             elif offset not in theirs:
                 runs.feed(offset, "aborted" if offset in uncommitted else "unknown")
             else:
@@ -210,61 +223,14 @@ class KafkaAudit:
         cut = ((max(first, start, low), min(last, end)) for first, last in self._ranges[tp])
         return [(first, last) for first, last in cut if first <= last]
 
-    def _uncommitted(self, tp: TopicPartition, offsets: Sequence[int]) -> set[int]:
+    def _uncommitted(self, tp: TopicPartition, offsets: Sequence[int]) -> set[int | None]:
         """Return those of a range that Kafka has, committed or not."""
         if not offsets:
             return set()
-        found: set[int] = set()
-        for columns in self._kafka.read(tp, offsets[0], offsets[-1], aborted=True):
-            found.update(columns.offsets.tolist())
+        found: set[int | None] = set()
+        for messages in self._kafka.read(tp, offsets[0], offsets[-1], aborted=True):
+            found.update(message.offset() for message in messages)
         return found
-
-
-class _Runs:
-    """Gathers neighbouring records with the same verdict to one finding."""
-
-    def __init__(self, tp: TopicPartition, findings: Findings, *, compacted: bool) -> None:
-        self._tp = tp
-        self._findings = findings
-        self._compacted = compacted
-        self._vanished = 0
-        self._window: int | None = None
-        self._verdict = ""
-        self._first = self._last = self._count = 0
-
-    def begin(self, window: int) -> None:
-        """Start a window; a run goes on only from the window before."""
-        if self._window != window - 1:
-            self._flush()
-        self._window = window
-
-    def feed(self, offset: int, verdict: str) -> None:
-        """Take in the verdict on the next record; "" if there is nothing to say."""
-        if verdict == "unknown" and self._compacted:
-            self._vanished += 1
-            return
-        if verdict != self._verdict:
-            self._flush()
-            self._verdict, self._first = verdict, offset
-        self._last = offset
-        self._count += 1
-
-    def close(self) -> None:
-        """Report what is still open."""
-        self._flush()
-        if self._vanished:
-            count = f"{self._vanished:,}"
-            self._findings.note(f"{self._tp}: Kafka compacted {count} records that the table has")
-
-    def _flush(self) -> None:
-        if self._verdict:
-            kind = self._verdict if self._verdict in _SENTENCES else "changed"
-            said = _SENTENCES.get(self._verdict, f"not equal to Kafka's in {self._verdict}")
-            records = "1 record" if self._count == 1 else f"{self._count:,} records"
-            offsets = (self._first, self._last)
-            sentence = f"{self._tp} {offsets_text(*offsets)}, {records}: {said}"
-            self._findings.add(Finding(kind, sentence, tp=self._tp, offsets=offsets))
-        self._verdict, self._count = "", 0
 
 
 def without(whole: Range, holes: Iterable[Range]) -> Iterator[Range]:

@@ -39,6 +39,7 @@ class Findings:
     def __init__(self) -> None:
         self.listed: list[Finding] = []
         self.total = 0
+        self.gone = False  # a note tells of records that the table has not got
         self._notes: list[str] = []
         self._notes_total = 0
 
@@ -48,8 +49,9 @@ class Findings:
         if len(self.listed) < LISTED:
             self.listed.append(finding)
 
-    def note(self, sentence: str) -> None:
-        """Take in something worth knowing that is no fault of the table."""
+    def note(self, sentence: str, *, gone: bool = False) -> None:
+        """Take in something worth knowing that is no fault of the table; `gone`: records are not in it."""
+        self.gone |= gone
         self._notes_total += 1
         if len(self._notes) < LISTED:
             self._notes.append(sentence)
@@ -72,6 +74,7 @@ class Report:
     commits: int
     partitions: int
     compared: int | None  # records of Kafka, None if Kafka was not asked
+    complete: bool  # no note tells of records that are not in it
     findings: tuple[Finding, ...]
     findings_total: int
     notes: tuple[str, ...]
@@ -106,7 +109,8 @@ class Report:
         )
         if self.ok:
             also = "" if self.compared is None else f", {self.compared:,} equal to Kafka's"
-            return f"OK — {counts}: every offset once{also}"
+            said = "every offset once" if self.complete else "no offset twice, none missing but what the notes name"
+            return f"OK — {counts}: {said}{also}"
         return f"{_count(self.findings_total, 'finding')} — {counts}"
 
 

@@ -2,35 +2,33 @@
 
 The coordinates of every file are streamed once. What is kept is one span (first, last) per file and
 partition. Two rows can share an offset only where spans overlap, which they never do before OPTIMIZE
-mixes files; only there is every offset marked, in passes of at most `_MARKED` offsets. So the bound
-is two bytes per offset of a pass (64 MiB), 25 bytes per span, a log record per live file, and one
-batch of rows.
+mixes files; only there is every offset marked, in passes of at most `marks.MARKED` offsets. So the
+bound is two bytes per offset of a pass (64 MiB), 25 bytes per span, a log record per live file, and
+one batch of rows.
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ingestor.audit.files import COORDINATES, FileDamagedError, LiveFile, partitions_of, read
+from ingestor.audit.marks import Window, cut, passes
 from ingestor.audit.report import Finding, Findings, offsets_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from ingestor.audit.facts import LogFacts
     from ingestor.audit.files import Offsets
-    from ingestor.audit.log import LogFacts
     from ingestor.records import TopicPartition
     from ingestor.storage import Storage
 
-_MARKED = 1 << 25  # offsets marked in one pass
-_WINDOW = 1 << 22  # offsets marked in one piece
 _NAMED = 3  # files named in a sentence
 
 
@@ -89,6 +87,7 @@ class RowAudit:
         self._facts = facts
         self._findings = findings
         self._unreadable: set[int] = set()
+        self._newest: dict[TopicPartition, int] = {}  # the newest entry that landed rows of a partition
 
     def batches(self, number: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield a file's columns; a file that can't be read is a finding, and is left out then on."""
@@ -144,6 +143,7 @@ class RowAudit:
             self._facts.awaited[version] -= 1
         for tp, span in spans.items():
             chain = self._facts.chains.get(tp)
+            self._newest[tp] = max(version, self._newest.get(tp, -1))
             if chain is None:
                 continue  # `check_txns` reports it
             chain.saw(version, span.last)
@@ -165,14 +165,16 @@ class RowAudit:
         finding = Finding(kind, sentence, tp=tp, offsets=offsets, version=version, file=file.path)
         self._findings.add(finding)
 
-    def check_txns(self, txns: Mapping[TopicPartition, int], *, foreign: Container[TopicPartition | None]) -> None:
+    def check_txns(self, txns: Mapping[TopicPartition, int], *, foreign: Container[TopicPartition]) -> None:
         """Check that each partition with rows has a txn, and no row beyond it."""
         for tp, spans in sorted(self.spans.items()):
             first, last = min(spans.firsts), max(spans.lasts)
-            txn = txns.get(tp)
+            txn = txns.get(tp, self._facts.handed_over.get(tp))
             if txn is None and tp in foreign:
                 reason = "was ingested under another app_id: only duplicates are looked for"
                 self._findings.note(f"{tp} {reason}")
+            elif txn is None and self._facts.before(tp, self._newest.get(tp, -1)):
+                self._findings.note(f"{tp} has rows from before a person let another topic have its txn")
             elif txn is None:
                 sentence = f"{tp} has rows ({offsets_text(first, last)}), but no txn"
                 self._findings.add(Finding("no_txn", sentence, tp=tp, offsets=(first, last)))
@@ -190,63 +192,59 @@ class RowAudit:
 
     def find_duplicates(self, progress: Callable[[str], None]) -> None:
         """Mark every offset where spans overlap, and report those marked twice."""
-        for windows in _passes(_overlaps(self.spans)):
+        for windows in passes(_overlaps(self.spans)):
             marks: dict[TopicPartition, list[_Marks]] = {}
             for window in windows:
                 marks.setdefault(window.tp, []).append(_Marks(window))
-            files = sorted({number for window in windows for number in window.files})
+            files = self.touching(windows)
             progress(f"looking for duplicates in {len(files):,} files whose offsets overlap")
-            for number in files:
-                for batch in self.batches(number, COORDINATES):
-                    for tp, _, offsets in partitions_of(batch):
-                        for each in marks.get(tp, ()):
-                            each.mark(offsets)
+            for tp, offsets in self.coordinates(files):
+                for each in marks.get(tp, ()):
+                    each.mark(offsets)
             for each in (each for some in marks.values() for each in some):
                 self._report_twice(each)
+
+    def touching(self, windows: Sequence[Window]) -> list[int]:
+        """Return the files that may hold rows of windows."""
+        known = (window for window in windows if window.tp in self.spans)
+        return sorted({file for w in known for file in self.spans[w.tp].touching(w.first, w.last)})
+
+    def coordinates(self, files: Sequence[int]) -> Iterator[tuple[TopicPartition, Offsets]]:
+        """Yield the offsets of each partition in files, batch by batch."""
+        for number in files:
+            for batch in self.batches(number, COORDINATES):
+                for tp, _, offsets in partitions_of(batch):
+                    yield tp, offsets
 
     def _report_twice(self, marks: _Marks) -> None:
         tp = marks.window.tp
         for first, last in marks.repeated():
-            touching = sorted(self.spans[tp].touching(first, last))
-            names = [self.files[number].path for number in touching]
+            names = [self.files[number].path for number in sorted(self.spans[tp].touching(first, last))]
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             where = f"in {', '.join(names[:_NAMED])}{more}"
             sentence = f"{tp} {offsets_text(first, last)} more than once in the table: {where}"
             self._findings.add(Finding("duplicate", sentence, tp=tp, offsets=(first, last)))
 
 
-class _Window(NamedTuple):
-    """A range of offsets to mark, and the files that may hold them."""
-
-    tp: TopicPartition
-    first: int
-    last: int
-    files: tuple[int, ...]
-
-
 class _Marks:
     """Which offsets of a window were seen once, which more often."""
 
-    def __init__(self, window: _Window) -> None:
+    def __init__(self, window: Window) -> None:
         self.window = window
-        self._once = np.zeros(window.last - window.first + 1, dtype=bool)
-        self._twice = np.zeros_like(self._once)
+        self._once, self._twice = window.bits(), window.bits()
 
     def mark(self, offsets: Offsets) -> None:
-        inside = (offsets >= self.window.first) & (offsets <= self.window.last)
-        places = np.sort(offsets[inside]) - self.window.first
+        places = np.sort(self.window.places(offsets))
         self._twice[places[self._once[places]]] = True
         self._twice[places[1:][np.diff(places) == 0]] = True
         self._once[places] = True
 
     def repeated(self) -> Iterator[tuple[int, int]]:
-        places = np.flatnonzero(self._twice)
-        for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
-            if len(run):
-                yield self.window.first + int(run[0]), self.window.first + int(run[-1])
+        firsts, lasts = self.window.runs(self._twice)
+        return zip(firsts.tolist(), lasts.tolist(), strict=True)
 
 
-def _overlaps(spans: Mapping[TopicPartition, Spans]) -> Iterator[_Window]:
+def _overlaps(spans: Mapping[TopicPartition, Spans]) -> Iterator[Window]:
     """Yield the ranges where two files, or one that does not rise, may hold an offset twice."""
     for tp, each in sorted(spans.items()):
         firsts, lasts = each.ends()
@@ -255,29 +253,6 @@ def _overlaps(spans: Mapping[TopicPartition, Spans]) -> Iterator[_Window]:
         apart = np.flatnonzero(firsts[order][1:] > reach[:-1]) + 1
         for cluster in np.split(order, apart):
             if len(cluster) > 1 or each.jumbled[cluster[0]]:
-                yield from _windows(tp, each, cluster)
-
-
-def _windows(tp: TopicPartition, spans: Spans, cluster: npt.NDArray[np.intp]) -> Iterator[_Window]:
-    firsts, lasts = (ends[cluster] for ends in spans.ends())
-    end = int(lasts.max())
-    for start in range(int(firsts.min()), end + 1, _WINDOW):
-        stop = min(start + _WINDOW - 1, end)
-        touching = cluster[(firsts <= stop) & (lasts >= start)]
-        if len(touching):
-            yield _Window(tp, start, stop, tuple(spans.files[at] for at in touching.tolist()))
-
-
-def _passes(windows: Iterator[_Window]) -> Iterator[list[_Window]]:
-    """Gather windows to passes over their files that mark a bounded number of offsets."""
-    gathered: list[_Window] = []
-    size = 0
-    for window in windows:
-        width = window.last - window.first + 1
-        if gathered and size + width > _MARKED:
-            yield gathered
-            gathered, size = [], 0
-        gathered.append(window)
-        size += width
-    if gathered:
-        yield gathered
+                for window in cut(tp, int(firsts[cluster].min()), int(lasts[cluster].max())):
+                    if ((firsts[cluster] <= window.last) & (lasts[cluster] >= window.first)).any():
+                        yield window

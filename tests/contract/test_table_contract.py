@@ -619,18 +619,23 @@ def creations(root: Path) -> int:
     return sum("metaData" in entry for entry in entries)
 
 
-def test_threads_that_create_a_table_at_once_create_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["disk", "moto"])
+def test_threads_that_create_a_table_at_once_create_one(
+    request: pytest.FixtureRequest, tmp_path: Path, place: str
+) -> None:
     """Whoever loses the race opens what the winner made."""
-    root = tmp_path / "t"
+    backend = LocalDisk(tmp_path) if place == "disk" else InStore(request.getfixturevalue(place))
     barrier = threading.Barrier(8)
 
     def create_it(_: int) -> RawTable:
         barrier.wait()
-        return RawTable(str(root), RawSchema(), {})
+        opened = backend.open()
+        assert isinstance(opened, RawTable)
+        return opened
 
     with ThreadPoolExecutor(8) as pool:
         opened = list(pool.map(create_it, range(8)))  # raises what any of them raised
-    assert creations(root) == 1
+    assert opened[0].storage.list("_delta_log") == [Path(entry_path(0)).name]
     assert len({table.table_id for table in opened}) == 1
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from ingestor.records import RawSchema
 from ingestor.table import DataFile, RawTable
@@ -52,13 +53,15 @@ def fill(path: Path, files: int) -> None:
         table.refresh()
 
 
-def audit_mib(folder: Path, files: int) -> float:
-    """Audit a table of so many files, and return the most memory that it took."""
+def audit_mib(folder: Path, files: int, *, emptied: bool = False) -> float:
+    """Audit a table of so many files, all of them removed if `emptied`, and return the most memory that it took."""
     config = write_config(folder, "127.0.0.1:9", "t")
     fill(folder / "table", files)
+    if emptied:
+        DeltaTable(folder / "table").delete()
     pid = os.posix_spawn(sys.executable, [sys.executable, "-m", "ingestor", "audit", str(config)], dict(os.environ))
     _, status, usage = os.wait4(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert os.waitstatus_to_exitcode(status) == (3 if emptied else 0)
     return usage.ru_maxrss / 1024
 
 
@@ -66,5 +69,13 @@ def test_an_audit_of_millions_of_rows_takes_hardly_more_memory_than_one_of_a_few
     """Ten million rows beside a hundred thousand."""
     small = audit_mib(tmp_path / "small", 1)
     large = audit_mib(tmp_path / "large", 100)
+    print(f"100,000 rows: {small:.0f} MiB; 10,000,000 rows: {large:.0f} MiB")  # noqa: T201
+    assert large - small < MORE_MIB_MAX
+
+
+def test_millions_of_rows_that_somebody_removed_take_hardly_more_memory_than_a_few(tmp_path: Path) -> None:
+    """They are marked piece by piece."""
+    small = audit_mib(tmp_path / "small", 1, emptied=True)
+    large = audit_mib(tmp_path / "large", 100, emptied=True)
     print(f"100,000 rows: {small:.0f} MiB; 10,000,000 rows: {large:.0f} MiB")  # noqa: T201
     assert large - small < MORE_MIB_MAX

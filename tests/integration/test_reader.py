@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.reader import KafkaReader, first_committed
+from ingestor.audit.consumer import KafkaReader
+from ingestor.reader import first_committed
 from ingestor.records import TopicPartition
 from tests.support import topics
 from tests.support.topics import Record
@@ -29,17 +30,20 @@ def test_many_partitions_are_read_each_in_its_range_and_order(kafka: Cluster) ->
     rows = [Record(value=b"%d" % n, partition=p) for p in range(PARTITIONS - 1) for n in range(6)]
     topics.produce(kafka.bootstrap, topic, rows)
     topics.transact(kafka.bootstrap, topic, [Record(value=b"aborted", partition=0)] * 3, end="abort")
-    reader = KafkaReader(config(kafka), extras=())
+    reader = KafkaReader(config(kafka))
 
     found: dict[TopicPartition, list[int]] = {}
     ranges = {TopicPartition(topic, partition): (2, 4 if partition else 8) for partition in range(PARTITIONS)}
-    for tp, columns in reader.read_all(ranges):
-        found.setdefault(tp, []).extend(columns.offsets.tolist())
+    for tp, messages in reader.read_all(ranges):
+        found.setdefault(tp, []).extend(message.offset() or 0 for message in messages)
 
     assert found.pop(TopicPartition(topic, 0)) == [2, 3, 4, 5]
     assert found == {TopicPartition(topic, partition): [2, 3, 4] for partition in range(1, PARTITIONS - 1)}
     aborted = reader.read(TopicPartition(topic, 0), 5, 8, aborted=True)
-    assert [offset for columns in aborted for offset in columns.offsets.tolist()] == [5, 6, 7, 8]
+    assert [message.offset() for messages in aborted for message in messages] == [5, 6, 7, 8]
+    assert reader.watermarks(TopicPartition(topic, 0)) == (0, 10)
+    assert reader.watermarks(TopicPartition(topic, PARTITIONS)) is None
+    reader.close()
 
 
 def test_the_first_committed_record_of_a_range_is_found_behind_whatever_lies_before_it(kafka: Cluster) -> None:

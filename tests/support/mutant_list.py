@@ -23,9 +23,12 @@ class Mutant:
     tests: tuple[str, ...]
 
 
+_POWER_CUT = "tests/faults/test_power_cut.py"
+_POWER = (f"{_POWER_CUT}::test_a_writer_s_power_is_cut",)
 _COMMITTER = (_unit("committer"), _MACHINE)
 _LEDGER = (_unit("ledger"), _unit("placement"), _MACHINE)
 _LANE = (_unit("lane"), _unit("pipeline"), _MACHINE)
+_AUDIT = (_unit("audit"), _unit("audit_removed"))
 _PIPELINE = (_unit("pipeline"), _MACHINE)
 
 MUTANTS = (
@@ -93,7 +96,7 @@ MUTANTS = (
         "committer.py",
         'self._patience.until_answered(lambda: self._table.settle(slot), doing="syncing the log entry")  # noqa: B023',
         "pass",
-        _COMMITTER,
+        (*_COMMITTER, *_POWER),
     ),
     Mutant(
         "one retry too few",
@@ -613,6 +616,69 @@ MUTANTS = (
         (_unit("row_group"),),
     ),
     Mutant(
+        "an audit believes a txn that goes back",
+        "audit/log.py",
+        "        elif before is not None and txn <= before:\n",
+        "        elif False:\n",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit takes a truncation for a choice",
+        "audit/log.py",
+        ' and (entry.operation != "DELETE" or predicate not in _EVERYTHING)',
+        "",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit takes files that came back for landed twice",
+        "audit/log.py",
+        "if path in facts.live or (seen and file.new and moved):",
+        "if seen and file.new:",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit overlooks RESTORE",
+        "audit/log.py",
+        'if declared or (removed and (entry.takes_rows or entry.operation == "RESTORE")):',
+        'if declared or (removed and entry.takes_rows and entry.operation != "RESTORE"):',
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit takes rows that came back for gone",
+        "audit/removed.py",
+        "                covered.bits[window][:] = bits\n",
+        "                pass\n",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit takes what was declared for all that went",
+        "audit/removed.py",
+        "if removal.chosen:",
+        "if removal.chosen or removal.declared:",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit says that every offset is there when rows are gone",
+        "audit/__init__.py",
+        "complete=not findings.gone",
+        "complete=True",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit leaves out what a person passed over",
+        "audit/kafka.py",
+        "txn), chain.gaps)",
+        "txn), [*chain.gaps, *chain.passed])",
+        _AUDIT,
+    ),
+    Mutant(
+        "an audit is off by one",
+        "audit/facts.py",
+        "return 0 if txn is None else txn + 1",
+        "return 0 if txn is None else txn",
+        _AUDIT,
+    ),
+    Mutant(
         "an audit holds a packed file's rows all at once",
         "audit/files.py",
         "(np.flatnonzero(np.diff(ends // _BATCH_BYTES)) + 1).tolist()",
@@ -688,17 +754,10 @@ MUTANTS = (
     ),
     Mutant(
         "an entry on a disk replaces another one",
-        "table_log.py",
+        "disk_log.py",
         ".hardlink_to(aside)",
         ".write_bytes(aside.read_bytes())",
         (_CONTRACT, _unit("table_log")),
-    ),
-    Mutant(
-        "an entry on a disk is there before it is synced",
-        "table_log.py",
-        "                os.fsync(file.fileno())\n",
-        "",
-        (_unit("table_log"),),
     ),
     Mutant(
         "an entry on a disk is put after any other",
@@ -745,9 +804,73 @@ MUTANTS = (
     Mutant(
         "a lost race creates the table again",
         "table_open.py",
-        "            commit_properties=CommitProperties(max_commit_retries=0),\n        )\n",
-        "        )\n",
+        "                commit_properties=CommitProperties(max_commit_retries=0),\n            )\n",
+        "            )\n",
         (_CONTRACT,),
+    ),
+    # --- the power is cut ---
+    Mutant(
+        "data files on a disk are not synced",
+        "storage.py",
+        "        _fsync(target)\n",
+        "        if target.suffix == '.json':\n            _fsync(target)\n",
+        _POWER,
+    ),
+    Mutant(
+        "the folders of data files are not synced",
+        "storage.py",
+        "            _fsync(folder)\n",
+        "            if folder.name == '_delta_log':\n                _fsync(folder)\n",
+        _POWER,
+    ),
+    Mutant(
+        "the log's folder is not synced after the link",
+        "storage.py",
+        "            _fsync(folder)\n",
+        "            if folder.name != '_delta_log':\n                _fsync(folder)\n",
+        _POWER,
+    ),
+    Mutant(
+        "an entry on a disk is there before it is synced",
+        "disk_log.py",
+        "            os.fsync(file.fileno())\n",
+        "",
+        (_unit("table_log"), *_POWER),
+    ),
+    Mutant(
+        "the folders above a table are not synced",
+        "table_open.py",
+        "        disk_log.anchor(root)\n",
+        "        pass\n",
+        _POWER,
+    ),
+    Mutant(
+        "a checkpoint is in the log before it is synced",
+        "disk_log.py",
+        "    sync(file)\n",
+        "",
+        _POWER,
+    ),
+    Mutant(
+        "a checkpoint is hinted at before its name is synced",
+        "disk_log.py",
+        "    file.replace(folder / file.name)\n    sync(folder)\n",
+        "    file.replace(folder / file.name)\n",
+        _POWER,
+    ),
+    Mutant(
+        "entries of others are built on before they are synced",
+        "table_log.py",
+        "        sync(self._log)\n",
+        "",
+        (f"{_POWER_CUT}::test_a_writer_is_killed_and_then_the_power_is_cut",),
+    ),
+    Mutant(
+        "what other programs wrote is built on before it is synced",
+        "table_log.py",
+        "            if entry.commit_id is None:\n",
+        "            if False:\n",
+        (f"{_POWER_CUT}::test_what_others_write_without_a_sync_lasts_before_anything_is_built_on_it",),
     ),
     Mutant(
         "a txn that goes back not noticed",

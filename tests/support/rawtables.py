@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
-from ingestor.records import Columns, RawSchema, TopicPartition
+from ingestor.records import RawSchema, TopicPartition
 from ingestor.table import DataFile, RawTable
 
 if TYPE_CHECKING:
@@ -90,12 +91,16 @@ class TableMaker:
         kind: str = "flush",
         **info: Any,
     ) -> int:
-        """Commit files and txns as one entry; return its version."""
-        self.table.refresh()
-        marks = {"commit_id": uuid.uuid4().hex, "app_id": "shop", "operation_kind": kind}
+        """Commit files and txns as one entry, whatever the ingestor would say to it; return its version."""
+        now_ms = int(time.time() * 1000)
+        marks = {"commit_id": uuid.uuid4().hex, "app_id": "shop", "operation_kind": kind, "gaps": [], "topic_ids": {}}
+        said = {"timestamp": now_ms, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
         moved = {self.app_ids.of(tp): txn for tp, txn in txns.items()}
-        self.table.attempt(tuple(files), moved, {**marks, "gaps": [], "topic_ids": {}, **info})
-        return self.table.version + 1
+        return self.append_entry(
+            {"commitInfo": said | marks | info},
+            *({"txn": {"appId": name, "version": txn, "lastUpdated": now_ms}} for name, txn in moved.items()),
+            *({"add": _added(file, now_ms)} for file in files),
+        )
 
     def flush(
         self,
@@ -110,17 +115,30 @@ class TableMaker:
         return file
 
     def append_entry(self, *actions: Mapping[str, Any]) -> int:
-        """Write a log entry as it is, as another program might."""
+        """Write a log entry as it is, as another program might: whole at once, and never over another one."""
         log = self.path / "_delta_log"
         version = max(int(path.stem) for path in log.glob("*.json")) + 1
-        text = "\n".join(map(json.dumps, actions))
-        (log / f"{version:020d}.json").write_text(text)
+        aside = log / f"{uuid.uuid4().hex}.tmp"
+        aside.write_text("\n".join(map(json.dumps, actions)))
+        (log / f"{version:020d}.json").hardlink_to(aside)
+        aside.unlink()
         return version
 
     def clean_log(self, *, before: int) -> None:
         """Remove the log entries before a version, as log cleanup does after a checkpoint."""
         for version in range(before):
             (self.path / "_delta_log" / f"{version:020d}.json").unlink(missing_ok=True)
+
+
+def _added(file: DataFile, now_ms: int) -> dict[str, Any]:
+    return {
+        "path": quote(file.path, safe="/="),
+        "partitionValues": dict(file.partition_values),
+        "size": file.size,
+        "modificationTime": now_ms,
+        "dataChange": True,
+        "stats": json.dumps(file.stats),
+    }
 
 
 def _micros(milliseconds: int) -> int | None:
@@ -151,33 +169,46 @@ class FakeKafka:
         offsets = [each.offset for each in (*self.records, *self.aborted) if each.tp == tp]
         return (self.low.get(tp, 0), max(offsets) + 1) if offsets else None
 
-    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Columns]:
+    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[list[Message]]:
         """Yield the records of a range."""
         self.reads.append((tp, first, last))
         start = max(first, self.low.get(tp, 0))
         there = [*self.records, *(self.aborted if aborted else [])]
         found = sorted(each for each in there if each.tp == tp and start <= each.offset <= last)
         for at in range(0, len(found), 3):
-            yield columns(found[at : at + 3])
+            yield [Message(record) for record in found[at : at + 3]]
 
-    def read_all(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Iterator[tuple[TopicPartition, Columns]]:
+    def read_all(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Iterator[tuple[TopicPartition, list[Message]]]:
         """Yield the records of a range of each partition."""
         for tp, (first, last) in ranges.items():
             for part in self.read(tp, first, last):
                 yield tp, part
 
 
-def columns(rows: Sequence[Record]) -> Columns:
-    """Return records of one topic as Kafka's columns."""
-    count = len(rows)
-    return Columns(
-        topics=(rows[0].tp.topic,),
-        topic_codes=np.zeros(count, np.int32),
-        partitions=np.array([row.tp.partition for row in rows], np.int32),
-        offsets=np.array([row.offset for row in rows], np.int64),
-        timestamps_ms=np.array([row.timestamp_ms for row in rows], np.int64),
-        values=[row.value for row in rows],
-        keys=[row.key for row in rows],
-        headers=[row.headers or None for row in rows],
-        timestamp_types=np.ones(count, np.int8),
-    )
+class Message:
+    """A record as Kafka's client gives it."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def offset(self) -> int:
+        """Return the offset."""
+        return self._record.offset
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return type and milliseconds: the producer's."""
+        return 1, self._record.timestamp_ms
+
+    def value(self) -> bytes | None:
+        """Return the payload."""
+        return self._record.value
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+        return self._record.key
+
+    def headers(self) -> list[tuple[str, bytes | str | None]] | None:
+        """Return the headers, None where there are none."""
+        return list(self._record.headers) or None

@@ -13,15 +13,15 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.audit import Report, audit_table, rows
+from ingestor.audit import Names, Report, audit_table, marks, rows
+from ingestor.audit.facts import LogFacts
 from ingestor.audit.files import LiveFile
 from ingestor.audit.kafka import without
-from ingestor.audit.log import LogFacts
 from ingestor.audit.report import Findings
 from ingestor.errors import ConfigError
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds
-from ingestor.records import Columns, RawSchema, TopicPartition
-from tests.support.rawtables import TP, FakeKafka, Record, TableMaker, records
+from ingestor.records import RawSchema, TopicPartition
+from tests.support.rawtables import TP, FakeKafka, Message, Record, TableMaker, records
 
 if TYPE_CHECKING:
     from ingestor.storage import Storage
@@ -38,7 +38,13 @@ def maker(tmp_path: Path) -> TableMaker:
 
 def audit(maker: TableMaker, kafka: FakeKafka | None = None, **options: Any) -> Report:
     """Audit the maker's table."""
-    return audit_table(maker.uri, {}, maker.app_ids, maker.schema, kafka=kafka, progress=lambda _: None, **options)
+    return audit_table(maker.uri, {}, names(maker), maker.schema, kafka=kafka, progress=lambda _: None, **options)
+
+
+def names(maker: TableMaker) -> Names:
+    """Return the names of the maker's partitions, as the audit reads them."""
+    ids = maker.app_ids
+    return Names(ids.template, ids.app_id, ids.topics)
 
 
 def kinds(report: Report) -> set[str]:
@@ -136,6 +142,7 @@ def test_declared_gaps_are_notes_and_not_compared(maker: TableMaker) -> None:
     report = audit(maker, FakeKafka(records(*range(7))))
     assert report.ok
     assert report.notes == ("declared lost: orders:0 offsets 2 to 4 (truncated)",)
+    assert "every offset once" not in list(report.lines())[-1]
 
 
 def test_a_bootstrap_says_where_the_table_begins(maker: TableMaker) -> None:
@@ -148,17 +155,52 @@ def test_a_bootstrap_says_where_the_table_begins(maker: TableMaker) -> None:
 
 
 def test_offsets_set_by_a_person_are_notes(maker: TableMaker) -> None:
-    """Setting back and forth is an operator's act: what it skips is not missing."""
+    """Setting back and forth is an operator's act: where Kafka is not asked, nobody knows what it left out."""
+    maker.flush(records(0, 1, 2))
+    maker.commit([], {TP: 0}, kind="set")
+    maker.commit([], {TP: 5}, kind="set")
+    maker.flush(records(6))
+    report = audit(maker)
+    assert report.ok, list(report.lines())
+    assert report.notes == (
+        "version 2: `offsets --set` moved the txn of orders:0 from 2 to 0",
+        "version 3: `offsets --set` moved the txn of orders:0 from 0 to 5: it passed over offsets 1 to 5",
+    )
+    assert "every offset once" not in list(report.lines())[-1]
+
+
+def test_what_a_person_set_over_is_a_finding_while_kafka_has_it(maker: TableMaker) -> None:
+    """Only what the table lacks: rows that stand in a range which was passed over are compared as any."""
     maker.flush(records(0, 1, 2))
     maker.commit([], {TP: 0}, kind="set")
     maker.commit([], {TP: 5}, kind="set")
     maker.flush(records(6))
     report = audit(maker, FakeKafka(records(*range(7))))
+    assert [(f.kind, f.offsets) for f in report.findings] == [("passed_over", (3, 5))]
+    assert "`offsets --set` passed over it" in report.findings[0].sentence
+
+    expired = FakeKafka(records(6), low={TP: 6})
+    assert audit(maker, expired).ok, "what Kafka has not got any more can't be landed"
+    assert audit(maker, FakeKafka(records(0, 1, 2, 6))).ok, "aborted records are no loss"
+
+
+def test_what_was_set_over_and_read_after_all_is_there(maker: TableMaker) -> None:
+    """Setting back undoes a jump."""
+    maker.flush(records(0))
+    maker.commit([], {TP: 3}, kind="set")
+    maker.commit([], {TP: 0}, kind="set")
+    maker.flush(records(1, 2, 3, 4))
+    report = audit(maker, FakeKafka(records(*range(5))), from_start=True)
     assert report.ok, list(report.lines())
-    assert report.notes == (
-        "version 2: a person set the txn of orders:0 from 2 to 0",
-        "version 3: a person set the txn of orders:0 from 0 to 5",
-    )
+
+
+def test_offsets_set_before_anything_was_committed_say_where_a_table_begins(maker: TableMaker) -> None:
+    """As `start: latest` does: what lies before was never asked for."""
+    maker.commit([], {TP: 1}, kind="set")
+    maker.flush(records(2))
+    report = audit(maker, FakeKafka(records(0, 1, 2)), from_start=True)
+    assert report.ok, list(report.lines())
+    assert report.notes == ("version 1: `offsets --set` let orders:0 begin at offset 2",)
 
 
 def test_rows_beyond_a_txn_that_a_person_set_back_are_a_note(maker: TableMaker) -> None:
@@ -207,6 +249,108 @@ def test_paths_that_the_log_spells_encoded_are_found(maker: TableMaker) -> None:
     file = maker.file(records(0), name="a b%3A")
     maker.commit([file], {TP: 0})
     assert audit(maker).ok
+
+
+# --- the txns of guards, and where rows came from ---
+
+
+def guard(text: str, version: int = 0) -> dict[str, Any]:
+    """Return a txn action that remembers something for a guard."""
+    return {"txn": {"appId": f"ingestor:{text}/", "version": version, "lastUpdated": 1}}
+
+
+def test_the_txns_of_guards_are_no_partitions(maker: TableMaker) -> None:
+    """They stand in the log and in checkpoints beside the others, and change nothing."""
+    maker.flush(records(0, 1))
+    removed, adopted = guard("removed/shop/orders/0", -1), guard("adopted/shop%2Forders%2F0/mall%2Forders%2F0", 9)
+    info = {"commitInfo": {"commit_id": "c", "operation_kind": "refused"}}
+    maker.append_entry(info, guard("origin/shop/orders/0/orders/first"), removed, adopted)
+    maker.append_entry(
+        {"commitInfo": {"commit_id": "d", "operation_kind": "accept"}}, guard("removed/shop/orders/0", -1)
+    )
+    maker.table.checkpoint()
+    maker.flush(records(2))
+    kafka = FakeKafka(records(0, 1, 2), topic_ids={"orders": "first"})
+    for first in (0, 3):
+        maker.clean_log(before=first)
+        report = audit(maker, kafka, from_start=True)
+        assert report.ok, list(report.lines())
+        assert report.partitions == 1
+
+
+def test_a_recreated_topic_is_found_by_its_origin_when_its_commits_are_cleaned_up(maker: TableMaker) -> None:
+    """An idle topic's commits are forgotten; the checkpoint keeps where its rows came from."""
+    maker.flush(records(0, 1))
+    maker.append_entry({"commitInfo": {}}, guard("origin/shop/orders/0/orders/first"))
+    maker.table.checkpoint()
+    maker.clean_log(before=2)
+    assert kinds(audit(maker, FakeKafka([Record(0, b"new")], topic_ids={"orders": "second"}))) == {"recreated"}
+
+
+def test_a_recreated_topic_whose_loss_was_declared_is_right(maker: TableMaker) -> None:
+    """`on_data_loss: skip` says what of the new topic could not land; a sibling that it found nothing for is a note."""
+    maker.flush([*records(0, 1, 2), *records(0, tp=OTHER)], topic_ids={"orders": "first"})
+    gap = {"topic": "orders", "partition": 0, "first": 0, "last": 2, "reason": "recreated"}
+    maker.flush([Record(3, b"new")], gaps=[gap], topic_ids={"orders": "second"})
+    fresh = [Record(offset, b"new") for offset in range(4)]
+    report = audit(maker, FakeKafka(fresh, topic_ids={"orders": "second"}), from_start=True)
+    assert report.ok, list(report.lines())
+    assert report.compared == 1
+    assert "orders:1 came from an earlier topic of this name: not compared" in report.notes
+
+
+def test_a_renamed_topic_under_a_template_without_topic_is_found(tmp_path: Path) -> None:
+    """The new topic lacks what the old one's position skipped, and no txn tells of the old one's rows."""
+    maker = TableMaker(tmp_path / "raw", app_ids=AppIds(KDI_TEMPLATE, "kdi", ("v2",)))
+    old, new = TopicPartition("v1", 0), TopicPartition("v2", 0)
+    maker.flush(records(0, 1, tp=old))
+    maker.flush(records(2, 3, tp=new))
+    assert kinds(audit(maker)) >= {"no_txn"}
+    assert "missing" in kinds(audit(maker, FakeKafka(records(*range(4), tp=new)), from_start=True))
+
+
+def test_rows_of_another_topic_s_origin_under_one_txn_are_found(tmp_path: Path) -> None:
+    """Nothing of the new topic may be read on from where the old one ended."""
+    maker = TableMaker(tmp_path / "raw", app_ids=AppIds(KDI_TEMPLATE, "kdi", ("v2",)))
+    old, new = TopicPartition("v1", 0), TopicPartition("v2", 0)
+    maker.flush(records(0, 1, tp=old))
+    maker.append_entry({"commitInfo": {}}, guard("origin/kdi-0/v1/first"))
+    found = audit(maker).findings
+    assert [(each.kind, each.sentence) for each in found] == [
+        ("origin", "the txn kdi-0 counts rows of topic v1, not of v2"),
+    ]
+    maker.flush(records(2, 3, tp=new))
+    assert kinds(audit(maker)) >= {"origin", "no_txn"}
+
+
+def test_a_topic_that_a_person_let_take_over_a_txn_is_right(tmp_path: Path) -> None:
+    """`offsets --set` is a way out: what the old topic landed stays, and the new one begins where it says."""
+    maker = TableMaker(tmp_path / "raw", app_ids=AppIds(KDI_TEMPLATE, "kdi", ("v2",)))
+    old, new = TopicPartition("v1", 0), TopicPartition("v2", 0)
+    maker.flush(records(0, 1, tp=old))
+    maker.append_entry({"commitInfo": {}}, guard("origin/kdi-0/v1/first"))
+    txn = {"txn": {"appId": "kdi-0", "version": -1, "lastUpdated": 1}}
+    maker.append_entry({"commitInfo": {"operation_kind": "set"}}, txn, guard("origin/kdi-0/v2/second", 1))
+    maker.flush(records(0, 1, 2, tp=new))
+    kafka = FakeKafka(records(0, 1, 2, tp=new), topic_ids={"v2": "second"})
+    report = audit(maker, kafka, from_start=True)
+    assert report.ok, list(report.lines())
+    assert report.compared == 3
+
+
+def test_a_topic_that_took_over_a_txn_of_which_the_log_did_not_tell_the_origin_is_right(tmp_path: Path) -> None:
+    """As in a table from before origins were recorded; rows of the old topic that come later have no txn."""
+    maker = TableMaker(tmp_path / "raw", app_ids=AppIds(KDI_TEMPLATE, "kdi", ("v2",)))
+    old, new = TopicPartition("v1", 0), TopicPartition("v2", 0)
+    maker.flush(records(0, 1, tp=old))
+    txn = {"txn": {"appId": "kdi-0", "version": -1, "lastUpdated": 1}}
+    maker.append_entry({"commitInfo": {"operation_kind": "set"}}, txn, guard("origin/kdi-0/v2/second"))
+    maker.flush(records(0, 1, 2, tp=new))
+    report = audit(maker, FakeKafka(records(0, 1, 2, tp=new)), from_start=True)
+    assert report.ok, list(report.lines())
+    assert "v1:0 has rows from before a person let another topic have its txn" in report.notes
+    maker.commit([maker.file(records(2, tp=old))], {})
+    assert kinds(audit(maker)) == {"no_txn"}
 
 
 # --- one thing wrong ---
@@ -470,7 +614,7 @@ def test_rows_beyond_kafkas_end_are_found(maker: TableMaker) -> None:
 class FallingBack(FakeKafka):
     """A Kafka whose client starts at the beginning when it is asked for more than there is."""
 
-    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Columns]:
+    def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[list[Message]]:
         """Yield the records of a range, or from the beginning on."""
         end = (self.watermarks(tp) or (0, 0))[1]
         return super().read(tp, 0 if first > end else first, last, aborted=aborted)
@@ -487,7 +631,7 @@ def test_a_topic_that_is_gone_is_a_note(maker: TableMaker) -> None:
 def test_another_schema_is_found(maker: TableMaker) -> None:
     """A table that has not the route's columns is no table of the route."""
     maker.flush(records(0))
-    report = audit_table(maker.uri, {}, maker.app_ids, RawSchema(extras=("key",)), kafka=None, progress=lambda _: None)
+    report = audit_table(maker.uri, {}, names(maker), RawSchema(extras=("key",)), kafka=None, progress=lambda _: None)
     assert kinds(report) == {"schema"}
 
 
@@ -507,7 +651,7 @@ def test_no_table_at_all_is_a_configuration_error(tmp_path: Path) -> None:
         audit_table(
             str(tmp_path / "none"),
             {},
-            AppIds(DEFAULT_TEMPLATE, "shop"),
+            Names(DEFAULT_TEMPLATE, "shop"),
             RawSchema(),
             kafka=None,
             progress=lambda _: None,
@@ -542,7 +686,7 @@ class ListedFiles:
         """Return the offsets that an audit reports as duplicates."""
         files = [LiveFile(path, data.size, None) for path, data in self._files.items()]
         findings = Findings()
-        audited = rows.RowAudit(cast("Storage", self), files, LogFacts(0), findings)
+        audited = rows.RowAudit(cast("Storage", self), files, LogFacts(), findings)
         audited.scan(lambda _: None)
         audited.find_duplicates(lambda _: None)
         ranges = [found.offsets for found in findings.listed if found.offsets is not None]
@@ -554,8 +698,8 @@ def test_duplicates_are_found_wherever_windows_and_passes_end(lists: list[list[i
     """Whatever files hold in whatever order, the repeated offsets are reported, once each."""
     counted = Counter(offset for offsets in lists for offset in offsets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "_WINDOW", 4)
-        patch.setattr(rows, "_MARKED", 9)
+        patch.setattr(marks, "WINDOW", 4)
+        patch.setattr(marks, "MARKED", 9)
         found = ListedFiles(lists).duplicates()
     assert found == sorted(offset for offset, count in counted.items() if count > 1)
 

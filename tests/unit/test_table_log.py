@@ -100,7 +100,7 @@ def test_a_slot_that_is_taken_is_refused_and_nothing_is_left_over(root: Path) ->
 
 def test_an_entry_is_synced_before_it_is_in_its_slot(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A power cut leaves all of it there or nothing."""
-    monkeypatch.setattr("ingestor.table_log.os.fsync", broken)
+    monkeypatch.setattr("ingestor.disk_log.os.fsync", broken)
     with pytest.raises(OSError, match="broken"):
         put(disk(root), 1)
     assert names(root) == [f"{0:020d}.json"]
