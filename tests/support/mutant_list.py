@@ -811,23 +811,23 @@ MUTANTS = (
     # --- the power is cut ---
     Mutant(
         "data files on a disk are not synced",
-        "storage.py",
-        "        _fsync(target)\n",
-        "        if target.suffix == '.json':\n            _fsync(target)\n",
+        "held.py",
+        "        os.fsync(self._descriptor)\n",
+        "",
         _POWER,
     ),
     Mutant(
         "the folders of data files are not synced",
-        "storage.py",
-        "            _fsync(folder)\n",
-        "            if folder.name == '_delta_log':\n                _fsync(folder)\n",
+        "held.py",
+        "        sync(folder)\n",
+        "        if folder.name == '_delta_log':\n            sync(folder)\n",
         _POWER,
     ),
     Mutant(
         "the log's folder is not synced after the link",
-        "storage.py",
-        "            _fsync(folder)\n",
-        "            if folder.name != '_delta_log':\n                _fsync(folder)\n",
+        "held.py",
+        "        sync(folder)\n",
+        "        if folder.name != '_delta_log':\n            sync(folder)\n",
         _POWER,
     ),
     Mutant(
