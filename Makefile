@@ -66,6 +66,10 @@ bench-check: setup ## Compare short benchmarks with the stored baseline
 mutants: setup ## Break the code on purpose and see the tests notice
 	@$(BIN)/python -m tests.mutants
 
+.PHONY: model
+model: setup ## Check the protocol's TLA+ model, and find a counterexample for each break of it
+	@$(BIN)/python -m tests.model
+
 .PHONY: wheel
 wheel: setup ## Build wheel and sdist into dist/
 	@rm -f dist/ingestor-*

@@ -27,6 +27,7 @@ from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
 from ingestor.routing import Router, app_ids, matching, refuse_one_table_twice
 from ingestor.stager import set_positions
+from ingestor.steps import Steps, logged
 from ingestor.table import RawTable
 from ingestor.table_log import CHECKPOINT_EVERY
 from ingestor.worker import ThreadWorker
@@ -51,6 +52,7 @@ class Opened:
     table: RawTable
     committer: Committer
     placer: Placer
+    steps: Steps
 
 
 class Assembly:
@@ -155,6 +157,7 @@ class Assembly:
             lambda: RawTable(route.table, route.schema, options),
             doing=f"opening table {route.table}",
         )
+        steps = logged(route.name)
         committer = Committer(
             table,
             Guards(route.name, route.table, ids),
@@ -162,10 +165,11 @@ class Assembly:
             patience=patience,
             clock=self._clock,
             on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
+            steps=steps,
         )
         placer = Placer(route.name, route.table, committer, self.broker, skip_lost=route.on_data_loss == "skip")
         self._write_first_positions(route, ids, committer, placer)
-        return Opened(table, committer, placer)
+        return Opened(table, committer, placer, steps)
 
     def _failed(self, route: Route, failure: IngestorError | Unavailable) -> None:
         self._last_failures[route.name] = str(failure)
@@ -225,6 +229,7 @@ class Assembly:
             budget=budget,
             clock=self._clock,
             today=utc_today,
+            steps=opened.steps,
         )
         return RouteAtWork(lane, opened.placer, store, self._breaker(route))
 

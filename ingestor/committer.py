@@ -35,6 +35,7 @@ from ingestor.guards import Guards, removal_marks, removed_hint
 from ingestor.ledger import moved
 from ingestor.retry import Patience
 from ingestor.stager import set_positions
+from ingestor.steps import SILENT, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -91,6 +92,7 @@ class Committer:
         clock: Callable[[], float] = time.monotonic,
         on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
         remember: bool = True,
+        steps: Steps = SILENT,
     ) -> None:
         """Take an open table. Without `remember` nothing is written into the log but what is committed."""
         self._table = table
@@ -102,6 +104,8 @@ class Committer:
         self._on_outcome = on_outcome
         self._remember = remember
         self._seen_removal: Removal | None = None
+        self._steps = steps
+        steps("opened", version=table.version)
 
     def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the last landed offset of each partition, as the newest version of the log has it.
@@ -109,6 +113,7 @@ class Committer:
         Refuse if somebody took rows away, and nobody has answered for it.
         """
         found = self.known(tps)
+        self._steps("looked", version=self._table.version, txns=found)
         self._guards.refuse_removed(self._table.txns, self._seen_removal)
         return found
 
@@ -189,6 +194,7 @@ class Committer:
                 slot = self._table.version + 1
                 self._check_fresh(compared_at)
                 self._patience.until_answered(lambda: self._table.settle(slot), doing="syncing the log entry")  # noqa: B023
+                self._steps("acknowledged", commit_id=staged.commit_id, slot=slot)
                 return Landed(slot, outcome, conflicts, self._clock() - started)
             self._patience.sleep(self._patience.rng.uniform(0, next(waits)))
         self._on_outcome(Outcome.FAILED)
@@ -205,12 +211,14 @@ class Committer:
         stale = moved(staged.expected, actual)
         if stale:
             shown = ", ".join(f"{tp} is at {now}, not {was}" for tp, (was, now) in sorted(stale.items())[:3])
+            self._steps("compared", commit_id=staged.commit_id, version=self._table.version, txns=actual, moved=stale)
             raise self._fenced(shown)
         if staged.answer is None:
             try:
                 self.check_guards(staged.expected)
             except Fenced as fenced:
                 raise self._fenced(str(fenced)) from None
+        self._steps("compared", commit_id=staged.commit_id, version=self._table.version, txns=actual, moved=stale)
 
     def _fenced(self, why: str) -> Fenced:
         self._on_outcome(Outcome.FENCED)
@@ -227,15 +235,19 @@ class Committer:
             moved_away = [file.path for file in staged.files if not file.standing()]
             if moved_away:
                 raise self._fenced(f"data file {moved_away[0]} was moved away or replaced after it was written")
+            self._steps("put", commit_id=staged.commit_id, slot=slot, last=staged.last)
             try:
                 self._table.attempt(staged.files, {**txns, **marks}, marked)
-            except Exception:
+            except Exception as error:
+                self._steps("unanswered", commit_id=staged.commit_id, slot=slot, error=type(error).__name__)
                 # No exception tells whether the entry is there. If this look fails too, the next try is for the
                 # same slot again, so an entry of ours that did land is found then.
                 owner = self._table.slot(slot)
+                self._steps("found", commit_id=staged.commit_id, slot=slot, owner=owner)
                 if owner is None:
                     raise
                 return Outcome.LANDED_UNANSWERED if owner == staged.commit_id else Outcome.CONFLICT
+            self._steps("answered", commit_id=staged.commit_id, slot=slot)
             return Outcome.LANDED
 
         return self._patience.until_answered(try_once, doing="committing to the Delta log")
@@ -250,6 +262,7 @@ class Committer:
     def _check_fresh(self, compared_at: float) -> None:
         """Treat an overlong commit as fenced: whether or not its entry still counts, the ledger knows."""
         if self._clock() - compared_at > _STALE_AFTER_SECONDS:
+            self._steps("overlong")
             raise self._fenced("the commit took so long that the log may have been cleaned up meanwhile")
 
 

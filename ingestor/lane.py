@@ -20,6 +20,7 @@ from ingestor.buffer import Selection, select
 from ingestor.errors import Fenced, IngestorError
 from ingestor.failures import classify
 from ingestor.stager import Draft, Staged
+from ingestor.steps import SILENT, Steps
 from ingestor.worker import run_into
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Lane:
         budget: Budget,
         clock: Callable[[], float],
         today: Callable[[], date],
+        steps: Steps = SILENT,
     ) -> None:
         self.name = name
         self.positions: dict[TopicPartition, int] = {}
@@ -100,6 +102,7 @@ class Lane:
         self._budget = budget
         self._clock = clock
         self._today = today
+        self._steps = steps
 
     @property
     def blocking(self) -> Future[tuple[Staged, Landed]] | None:
@@ -137,6 +140,7 @@ class Lane:
         """Take a partition from a position on, which the ledger gave."""
         self.positions[tp] = position
         self._chain[tp] = txn
+        self._steps("placed", partition=tp, txn=txn, position=position)
         if gap is not None:
             self._gaps[tp] = gap
 
@@ -176,6 +180,7 @@ class Lane:
         if draft is None:
             return
         tps = frozenset(draft.last)
+        self._steps("sealed", commit_id=draft.commit_id, expected=draft.expected, last=draft.last)
         gaps = tuple(self._gaps.pop(tp) for tp in sorted(tps) if tp in self._gaps)
         info = self._describe(tps, gaps)
         self._chain.update(draft.last)
@@ -209,6 +214,7 @@ class Lane:
             again = set(self._draft.last) - set(tps)
             self._draft.abort()
             self._draft = None
+        self._steps("dropped", partitions=list(tps), again=again)
         self._forget([*tps, *again])
         return again
 
@@ -253,6 +259,7 @@ class Lane:
             progress.unavailable = str(failure)
         else:
             progress.fenced = str(error)
+        self._steps("started_over", landing=self._landing is not None)
         progress.to_place |= self.positions.keys()
         self._forget(list(self.positions))
 

@@ -1,8 +1,9 @@
 """Fixtures that several kinds of tests share."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -10,7 +11,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from ingestor.native import library
-from tests.support import kafka_jars
+from tests.support import ivy, kafka_jars
 from tests.support.ingestors import Deploy
 from tests.support.kafka import Cluster
 
@@ -67,9 +68,37 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     announce = terminal.write_line if terminal else print
     try:
-        kafka_jars.fetch(announce)
-    except kafka_jars.BrokerUnavailableError as error:
+        kafka_jars.kafka(announce)
+    except ivy.JarsUnavailableError as error:
         announce(f"tests with a real broker will fail: {error}")
+
+
+_SUMMARY = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="session")
+def summary(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Take a line for the end of the whole run, where people see it whatever process ran the test."""
+    return request.config.stash.setdefault(_SUMMARY, []).append
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the lines of a process of xdist's over to the one that prints."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["summary"] = session.config.stash.get(_SUMMARY, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:  # of xdist's, which has no types
+    """Take them over."""
+    node.config.stash.setdefault(_SUMMARY, []).extend(getattr(node, "workeroutput", {}).get("summary", []))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print them."""
+    lines: list[str] = config.stash.get(_SUMMARY, [])
+    for line in sorted(lines):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(params=["native", "messages"])

@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.support.mutant_list import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("ingestor", "tests", "pyproject.toml")
+COPIED = ("ingestor", "tests", "docs", "pyproject.toml")
 AT_ONCE = 2
 TIMEOUT_SECONDS = 600
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)

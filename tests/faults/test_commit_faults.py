@@ -10,10 +10,14 @@ import pytest
 
 from ingestor.committer import Outcome
 from ingestor.errors import Fenced
+from ingestor.steps import Steps
 from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.s3_commits import TP, Writer, assert_exactly_once, held
+from tests.support.s3_commits import APP_ID, TP, Writer, assert_exactly_once, held, log_texts
+from tests.support.traces import Recorder, Traces, entries_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from ingestor.stager import Staged
     from tests.support.stores import Store, VersityStore
 
@@ -45,12 +49,36 @@ FAULTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory, summary: Callable[[str], None]) -> Iterator[Traces]:
+    """What the writers of all these tests did; in the end TLC finds each a behaviour of the model, or fails."""
+    kept = Traces()
+    yield kept
+    summary(f"faults of the log's PUT: {kept.check(tmp_path_factory.mktemp('traces'))}")
+
+
+@pytest.fixture
+def steps_of(
+    request: pytest.FixtureRequest, store: Store, bucket: str, traces: Traces
+) -> Iterator[Callable[[str], Steps]]:
+    """Make what takes the steps of a writer, by its name."""
+    recorder = Recorder()
+    yield lambda name: Steps(recorder.of(name), on=lambda: True)
+    traces.add(request.node.name, recorder.told, entries_of(log_texts(store, bucket), APP_ID))
+
+
 @pytest.mark.parametrize(("fault", "times", "outcome"), FAULTS.values(), ids=FAULTS)
 def test_a_fault_of_the_log_s_put_loses_and_doubles_nothing(
-    fault: Fault, times: int, outcome: Outcome, store: Store, bucket: str, proxy: FaultProxy
+    fault: Fault,
+    times: int,
+    outcome: Outcome,
+    store: Store,
+    bucket: str,
+    proxy: FaultProxy,
+    steps_of: Callable[[str], Steps],
 ) -> None:
     """The commit before, the one with the fault, and the one after: each stands in the log once."""
-    writer = Writer(store.url(bucket), store.options(proxy.url))
+    writer = Writer(store.url(bucket), store.options(proxy.url), steps=steps_of("writer"))
     assert writer.land(writer.stage()).outcome is LANDED
     staged = writer.stage()
     proxy.on("PUT", LOG, fault, times=times)
@@ -64,9 +92,15 @@ def test_a_fault_of_the_log_s_put_loses_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["refusing", "silent"])
-def test_an_outage_is_waited_out(silent: bool, store: Store, bucket: str, proxy: FaultProxy) -> None:  # noqa: FBT001
+def test_an_outage_is_waited_out(
+    silent: bool,  # noqa: FBT001 - a parameter
+    store: Store,
+    bucket: str,
+    proxy: FaultProxy,
+    steps_of: Callable[[str], Steps],
+) -> None:
     """The breaker opens and closes; the commit lands once."""
-    writer = Writer(store.url(bucket), store.options(proxy.url))
+    writer = Writer(store.url(bucket), store.options(proxy.url), steps=steps_of("writer"))
     staged = writer.stage()
     proxy.outage(2.5, silent=silent)
     started = time.monotonic()
@@ -102,10 +136,12 @@ def test_a_killed_store_comes_back(versity: VersityStore) -> None:
     assert_exactly_once(held(versity, bucket), {TP: count})
 
 
-def test_of_two_owners_of_a_partition_one_lands(store: Store, bucket: str, proxy: FaultProxy) -> None:
+def test_of_two_owners_of_a_partition_one_lands(
+    store: Store, bucket: str, proxy: FaultProxy, steps_of: Callable[[str], Steps]
+) -> None:
     """A zombie and its heir commit the same rows at once, with the winner's answer lost or not: never both."""
     options = store.options(proxy.url)
-    writers = [Writer(store.url(bucket), options, seed=seed) for seed in (1, 2)]
+    writers = [Writer(store.url(bucket), options, seed=seed, steps=steps_of(f"writer {seed}")) for seed in (1, 2)]
     rounds = 10
     with ThreadPoolExecutor(2) as pool:
         for number in range(rounds):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support import topics
+from tests.support.traces import DEBUGGING, Traces
 from tests.support.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.timeout(240)
-def test_a_minute_of_kills_loses_and_doubles_nothing(kafka: Cluster, deploy: Deploy, seed: int) -> None:
-    """Three ingestors and six partitions under random faults; then the table is complete, and audits clean."""
-    torment(kafka, deploy, "cooperative", random.Random(seed), seconds=60, rival=False)
+def test_a_minute_of_kills_loses_and_doubles_nothing(
+    kafka: Cluster, deploy: Deploy, seed: int, summary: Callable[[str], None]
+) -> None:
+    """Three ingestors and six partitions under random faults: complete, a clean audit, and a behaviour of the model."""
+    summary(f"kill loop: {torment(kafka, deploy, 'cooperative', random.Random(seed), seconds=60, rival=False)}")
 
 
 @pytest.mark.soak
@@ -57,8 +60,8 @@ def seed() -> int:
     return chosen
 
 
-def torment(kafka: Cluster, deploy: Deploy, protocol: str, rng: random.Random, *, seconds: float, rival: bool) -> None:
-    """Let ingestors suffer for a while, let one of them drain what is left, and judge the table twice.
+def torment(kafka: Cluster, deploy: Deploy, protocol: str, rng: random.Random, *, seconds: float, rival: bool) -> str:
+    """Let ingestors suffer for a while, let one drain what is left, and judge the table and what they told of it.
 
     A rival reads everything too, in a group of its own: it is always fenced, or fences the others.
     """
@@ -68,6 +71,7 @@ def torment(kafka: Cluster, deploy: Deploy, protocol: str, rng: random.Random, *
         kafka={"session.timeout.ms": SESSION_SECONDS * 1000, **PROTOCOLS[protocol]},
         extra_columns=["key", "headers"],
         flush={"seconds": 0.4},
+        log=DEBUGGING,
     )
     members = [deployment.start() for _ in range(MEMBERS)]
     if rival:
@@ -91,8 +95,12 @@ def torment(kafka: Cluster, deploy: Deploy, protocol: str, rng: random.Random, *
     deployment.once(seconds_max=60)
     expected = deployment.judge_committed([topic])
     assert expected.keys() == traffic.committed
+    traces = Traces()
+    traces.add_run("kill loop", deployment)
+    traced = traces.check(deployment.folder)
     audit = deployment.command("audit", "--against-kafka")
     print(f"{done}; {len(expected)} records, {len(traffic.aborted)} aborted; {survey(deployment)}; {audit}")  # noqa: T201
+    return traced
 
 
 def suffer(members: list[Ingestor], rng: random.Random, seconds: float) -> dict[str, int]:

@@ -13,9 +13,12 @@ import pytest
 from tests.support import topics
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.mirror import Mirror
+from tests.support.traces import DEBUGGING, Traces
 from tests.support.traffic import Traffic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.ingestors import Deploy, Deployment
     from tests.support.kafka import Cluster
     from tests.support.stores import Store
@@ -60,7 +63,7 @@ def seed() -> int:
 
 @pytest.mark.timeout(700)
 def test_random_faults_of_every_third_request_lose_and_double_nothing(
-    kafka: Cluster, deploy: Deploy, any_store: Store, seed: int
+    kafka: Cluster, deploy: Deploy, any_store: Store, seed: int, summary: Callable[[str], None]
 ) -> None:
     """200 commits, with kills in between: nothing lost, nothing twice, and when the faults stop nothing stuck."""
     rng = random.Random(seed)
@@ -78,6 +81,7 @@ def test_random_faults_of_every_third_request_lose_and_double_nothing(
             occ={"max_retries": 10_000, "base_seconds": 0.05, "max_seconds": 0.4},
             retry={"max_retries": 3, "base_seconds": 0.01, "max_seconds": 0.2},
             breaker={"failures": 3, "open_seconds": 0.3, "successes": 1},
+            log=DEBUGGING,
         )
         deployment.before_look = Mirror(any_store, bucket, deployment.table()).fetch
         members = [deployment.start() for _ in range(MEMBERS)]
@@ -93,6 +97,9 @@ def test_random_faults_of_every_third_request_lose_and_double_nothing(
     assert expected.keys() == traffic.committed
     told = Counter(event["answer"] for member in members for event in member.events("committed"))
     print(f"{len(expected)} records, {deployment.log().version} versions, {hits} faults, {kills} kills, {told}")  # noqa: T201
+    traces = Traces()
+    traces.add_run("random faults", deployment)
+    summary(f"random store faults: {traces.check(deployment.folder)}")
     assert hits > COMMITS
     assert kills > 1
     assert told["lost"] > 1  # commits that landed without an answer

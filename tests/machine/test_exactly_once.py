@@ -12,19 +12,30 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from ingestor.records import TopicPartition
-from tests.support.fakes.process import ALL, SLEEPS_MAX, Process, World
+from tests.support.fakes.process import ALL, APP_ID, SLEEPS_MAX, Process, World
 from tests.support.fakes.table import Fault
+from tests.support.tampering import TAMPERINGS
+from tests.support.traces import Traces, entries_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 TOPICS = {"a": 2, "b": 1}
 TPS = [TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)]
 MEMBERS_MAX = 3
 TURNS_MAX = 300
+TRACED = 40  # runs that are held to the model
 T = TypeVar("T")
 
 members = st.integers(0, MEMBERS_MAX - 1)
@@ -56,6 +67,8 @@ interruptions = st.sampled_from(
 class Ingestors(RuleBasedStateMachine):
     """Two or three processes, one group, one table."""
 
+    traces: Traces | None = None  # where to keep what the processes tell of their steps
+
     def __init__(self) -> None:
         super().__init__()
         self._exit = ExitStack()
@@ -66,7 +79,8 @@ class Ingestors(RuleBasedStateMachine):
     @initialize(eager=st.booleans(), strangers=st.booleans(), count=st.integers(2, MEMBERS_MAX))
     def start(self, *, eager: bool, strangers: bool, count: int) -> None:
         """Start the processes; each has landed something already."""
-        self.world = self._exit.enter_context(World(TOPICS, eager=eager).installed())
+        world = World(TOPICS, eager=eager, traced=self.traces is not None)
+        self.world = self._exit.enter_context(world.installed())
         self.world.strangers = strangers
         for tp in TPS:
             self.world.kafka.produce(tp, [b"first"] * 5)
@@ -282,6 +296,9 @@ class Ingestors(RuleBasedStateMachine):
         try:
             if self.processes:
                 self._come_to_rest()
+                if self.traces is not None:
+                    entries = entries_in(self.world.log.entries, APP_ID)
+                    self.traces.add(f"run {len(self.traces.kept) + 1}", self.world.recorder.told, entries)
         finally:
             self._exit.close()
 
@@ -336,6 +353,25 @@ class TestExactlyOnce(Ingestors.TestCase):  # type: ignore[misc,valid-type]
     """What every run of the tests looks at."""
 
     settings = _SETTINGS
+
+
+def test_what_the_processes_do_is_a_behaviour_of_the_model(tmp_path: Path, summary: Callable[[str], None]) -> None:
+    """Each step that they tell is one of docs/model/Commit.tla; a trace that was tampered with is none."""
+    traces = Traces()
+
+    class Traced(Ingestors):
+        """Runs that are kept."""
+
+    Traced.traces = traces
+    run_state_machine_as_test(Traced, settings=settings(_SETTINGS, max_examples=TRACED))
+    honest = list(traces.kept)
+    forged = {name: forge(honest) for name, forge in TAMPERINGS.items()}
+    for name, trace in forged.items():
+        traces.add(name, trace.told, trace.entries)
+    verdict = traces.verdict(tmp_path)
+    assert verdict.rejected.keys() == forged.keys(), verdict.rejected
+    assert sorted(verdict.accepted) == sorted(trace.name for trace in honest)
+    summary(f"state machine: {verdict.text(honest)}, and those were tampered with")
 
 
 @pytest.mark.soak

@@ -146,7 +146,7 @@ class Cluster:
         self.close()
 
     def _create(self) -> None:
-        jars = kafka_jars.fetch()
+        jars = kafka_jars.kafka()
         self._home = Home("kafka")
         home = self._home.path
         # Ids that start with "-" would be taken for an option.

@@ -8,7 +8,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.support import kafka_jars
+from tests.support import ivy
 from tests.support.server import Server
 
 JVM = (
@@ -64,7 +64,7 @@ class Broker(Server):
         return f"127.0.0.1:{self._ports[listener]}"
 
     def _command(self) -> Sequence[str | Path]:
-        java = [kafka_jars.java(), *self._jvm, f"-Djava.io.tmpdir={self._folder}"]
+        java = [ivy.java(), *self._jvm, f"-Djava.io.tmpdir={self._folder}"]
         return [*java, "-Dlog4j2.configurationFile=../log4j2.properties", "-cp", f"{self._jars}/*"]
 
     def _answers(self) -> bool:

@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 
 from ingestor.breaker import Breaker
 from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience
+from ingestor.errors import Fenced
 from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
+from ingestor.steps import SILENT, Steps
 from ingestor.storage import with_defaults
 from ingestor.table import RawTable
 from ingestor.table_log import CHECKPOINT_EVERY
@@ -48,7 +50,7 @@ QUICK = {
 class Writer:
     """One ingestor's committer, and the rows that it commits."""
 
-    def __init__(self, url: str, options: Mapping[str, str], *, seed: int = 0) -> None:
+    def __init__(self, url: str, options: Mapping[str, str], *, seed: int = 0, steps: Steps = SILENT) -> None:
         self.outcomes: list[Outcome] = []
         self.failures = 0
         patience = make_patience(
@@ -62,6 +64,7 @@ class Writer:
             on_failure=self._failed,
         )
         self.patience = patience
+        self._steps = steps
         self.table = patience.until_answered(
             lambda: RawTable(url, RawSchema(), with_defaults({**QUICK, **options})), doing="opening"
         )
@@ -71,6 +74,7 @@ class Writer:
             occ=Occ(max_retries=200, base_seconds=0.01, max_seconds=0.1),
             patience=patience,
             on_outcome=self.outcomes.append,
+            steps=steps,
         )
 
     def _failed(self, _failure: object) -> None:
@@ -78,19 +82,27 @@ class Writer:
 
     def stage(self, tp: TopicPartition = TP) -> Staged:
         """Write a file with the partition's next rows."""
+        self._steps("dropped", partitions=[tp], again=[])
         return self.stage_after(self.committer.read([tp])[tp], tp)
 
     def stage_after(self, before: int | None, tp: TopicPartition) -> Staged:
         """Write a file with the rows after an offset."""
         first = 0 if before is None else before + 1
         rows = [(tp, offset) for offset in range(first, first + ROWS)]
-        return self.patience.until_answered(
+        staged = self.patience.until_answered(
             lambda: stage(self.table.storage, rows, chain={tp: before}), doing="staging"
         )
+        self._steps("placed", partition=tp, txn=before, position=first)
+        self._steps("sealed", commit_id=staged.commit_id, expected=staged.expected, last=staged.last)
+        return staged
 
     def land(self, staged: Staged) -> Landed:
         """Commit what was staged, and write a checkpoint now and then, which may fail."""
-        landed = self.committer.commit(staged, {"app_id": APP_ID, "operation_kind": "flush"})
+        try:
+            landed = self.committer.commit(staged, {"app_id": APP_ID, "operation_kind": "flush"})
+        except Fenced:
+            self._steps("started_over", landing=False)
+            raise
         if landed.version % CHECKPOINT_EVERY == 0:
             with contextlib.suppress(Exception):
                 self.table.checkpoint()
@@ -106,6 +118,12 @@ class Held:
     txns: list[tuple[str, int]] = field(default_factory=list)
     commit_ids: Counter[str] = field(default_factory=Counter)
     rows: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+
+
+def log_texts(store: Store, bucket: str, path: str = "table") -> list[bytes]:
+    """Return the log's entries from version 1 on, as the store has them."""
+    keys = sorted(key for key in store.objects(bucket, f"{path}/") if re.fullmatch(r".*/_delta_log/\d{20}\.json", key))
+    return [store.read(bucket, key) for key in keys[1:]]
 
 
 def held(store: Store, bucket: str, path: str = "table") -> Held:

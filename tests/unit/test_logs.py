@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from ingestor import logs
 from ingestor.records import TopicPartition
+from ingestor.steps import SILENT, Steps, logged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,3 +265,44 @@ def test_a_throttle_forgets_the_oldest_of_many() -> None:
 
     assert throttle.allow(0) == 0
     assert throttle.allow(1000) is None
+
+
+def test_a_step_of_a_commit_is_told_at_debug_with_its_process() -> None:
+    out = configured("json", "DEBUG")
+
+    txns = {TopicPartition("a", 1): None}
+    logged("orders")("looked", version=3, txns=txns, tps={TopicPartition("b", 0), TopicPartition("a", 1)})
+
+    found = as_json(out)
+    del found["timestamp"]
+    assert found.pop("process") == os.getpid()
+    assert found == {
+        "level": "debug",
+        "event": "step",
+        "route": "orders",
+        "step": "looked",
+        "version": 3,
+        "txns": {"a:1": None},
+        "tps": ["a:1", "b:0"],
+    }
+
+
+def test_a_step_costs_nothing_where_nobody_listens() -> None:
+    class Untouchable:
+        """Fails as soon as anybody looks at it."""
+
+        def __str__(self) -> str:
+            raise AssertionError
+
+    out = configured("json", "INFO")
+    for steps in (logged("orders"), SILENT):
+        steps("looked", txns={Untouchable(): 1}, tps={Untouchable()})
+    assert out.getvalue() == ""
+
+
+def test_a_step_says_what_was_so_when_it_was_told() -> None:
+    told: list[object] = []
+    txns = {TopicPartition("a", 1): 5}
+    Steps(told.append, on=lambda: True)("sealed", last=txns, at=TopicPartition("a", 1))
+    txns.clear()
+    assert told == [{"step": "sealed", "last": {"a:1": 5}, "at": "a:1"}]

@@ -27,6 +27,7 @@ from ingestor.placement import Placed, Placer
 from ingestor.policy import Limits
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.route import Route, Times
+from ingestor.steps import Steps
 from tests.support.fakes.group import FakeGroup
 from tests.support.fakes.judge import Judge
 from tests.support.fakes.kafka import FakeKafka
@@ -34,6 +35,7 @@ from tests.support.fakes.source import FakeSource
 from tests.support.fakes.storage import MemoryStorage
 from tests.support.fakes.table import Crash, FakeLog, FakeTable
 from tests.support.fakes.worker import FakeClock, ManualWorker, SteppedFutures
+from tests.support.traces import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -50,7 +52,7 @@ SLEEPS_MAX = 3_000  # of one process: beyond, a call is being tried again for ev
 class World:
     """What all processes share: the clock, Kafka, the group, the log and its files."""
 
-    def __init__(self, topics: Mapping[str, int], *, eager: bool) -> None:
+    def __init__(self, topics: Mapping[str, int], *, eager: bool, traced: bool = False) -> None:
         self.clock = FakeClock()
         self.kafka = FakeKafka(topics)
         self.group = FakeGroup(self.kafka.partitions, eager=eager)
@@ -60,6 +62,8 @@ class World:
         self.strangers = False  # let records of revoked partitions come out of the poll that revoked them
         self.running: list[Process] = []  # whose poll thread runs, the innermost last
         self._born = 0
+        self.recorder = Recorder()
+        self.traced = traced  # let processes tell their steps to the recorder
 
     def process(self, **settings: Any) -> Process:
         """Start a process and let it join the group."""
@@ -160,6 +164,7 @@ class Process:
         self.budget = Budget(budget)
         self.table = FakeTable(world.log, world.storage, hook=self._hook)
         self.breaker = Breaker(failures=2, open_seconds=20, successes=breaker_successes, clock=world.clock)
+        self._steps = Steps(world.recorder.of(name), on=lambda: world.traced and not self.dead)
         self.source = FakeSource(world.kafka, world.group, name, route_of=lambda _topic: ROUTE)
         self.source.strangers = world.strangers
         committer = self._committer(occ_retries)
@@ -195,6 +200,7 @@ class Process:
             patience=patience,
             clock=self.world.clock,
             on_outcome=self.told.outcomes.append,
+            steps=self._steps,
         )
 
     def _lane(self, committer: Committer, limits: Limits) -> Lane:
@@ -210,6 +216,7 @@ class Process:
             budget=self.budget,
             clock=self.world.clock,
             today=self._today,
+            steps=self._steps,
         )
 
     # --- what a test does with it -----------------------------------------------------------------------------------
