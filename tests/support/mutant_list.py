@@ -403,7 +403,7 @@ MUTANTS = (
     Mutant(
         "records on the consumer's own queue are left out",
         "native/intake.py",
-        "[extract_all(records, self._extras)] if records else []",
+        "[extract_all(piece, self._extras) for piece in portions(records, self._extras)] if records else []",
         "[]",
         (_unit("native"),),
     ),
@@ -446,8 +446,29 @@ MUTANTS = (
     Mutant(
         "a full batch takes more",
         "native/intake.c",
-        "while (count == asked && !is_full(into)) {",
-        "while (count == asked) {",
+        "while (rest->count == asked && !is_full(into)) {",
+        "while (rest->count == asked) {",
+        (_unit("native"),),
+    ),
+    Mutant(
+        "a batch takes all that was read at once, however large",
+        "native/intake.c",
+        " && (into->out_of_memory || !is_full(into)); from->at++",
+        "; from->at++",
+        (_unit("native"),),
+    ),
+    Mutant(
+        "large memory asks librdkafka for more than it allows",
+        "consumer_options.py",
+        "min(max(1 << 10, queue_bytes >> 10), _QUEUE_KBYTES_MAX)",
+        "max(1 << 10, queue_bytes >> 10)",
+        (_unit("consumer_options"),),
+    ),
+    Mutant(
+        "what was read and did not fit is left behind",
+        "native/intake.py",
+        "while rest.left:",
+        "while False:",
         (_unit("native"),),
     ),
     Mutant(
