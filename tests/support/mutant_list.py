@@ -458,6 +458,28 @@ MUTANTS = (
         (_unit("native"),),
     ),
     Mutant(
+        "a store with two winners passes the probe",
+        "probe.py",
+        "    if len(winners) > 1:\n",
+        "    if len(winners) > 4:\n",
+        (_unit("probe"),),
+    ),
+    Mutant(
+        "an entry that was overwritten passes the probe",
+        "probe.py",
+        "    if winners and entry.commit_id != winners[0]:\n",
+        "    if False:\n",
+        (_unit("probe"),),
+    ),
+    Mutant("the probe is content with three rounds", "probe.py", "ROUNDS = 20", "ROUNDS = 3", (_unit("probe"),)),
+    Mutant(
+        "hard links are not probed",
+        "probe.py",
+        "            _link(root, uri)\n",
+        "            pass\n",
+        (_unit("probe"),),
+    ),
+    Mutant(
         "large memory asks librdkafka for more than it allows",
         "consumer_options.py",
         "min(max(1 << 10, queue_bytes >> 10), _QUEUE_KBYTES_MAX)",
