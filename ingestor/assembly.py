@@ -148,13 +148,13 @@ class Assembly:
         )
         ids = app_ids(self._settings, route)
         options = self._settings.storage_options
-        patience.until_answered(
-            lambda: self._probed.probe(route.table), doing=f"probing the store of table {route.table}"
-        )
+        probing = f"probing the store of table {route.table}"
+        patience.until_answered(lambda: self._probed.probe(route.table, opened=False), doing=probing)
         table = patience.until_answered(
             lambda: RawTable(route.table, route.schema, options),
             doing=f"opening table {route.table}",
         )
+        patience.until_answered(lambda: self._probed.probe(route.table, opened=True), doing=probing)
         committer = Committer(
             table,
             ids,

@@ -125,14 +125,14 @@ def test_a_store_is_probed_once_in_a_process(store: Store, bucket: str, proxy: F
     probed = Probed({**store.options(proxy.url), **QUICK})
     proxy.refuse()
     with pytest.raises(Unavailable):
-        probed.probe(store.url(bucket, "one"))
+        probed.probe(store.url(bucket, "one"), opened=False)
     proxy.heal()
-    probed.probe(store.url(bucket, "one"))
+    probed.probe(store.url(bucket, "one"), opened=False)
     requests = len(proxy.seen)
-    probed.probe(store.url(bucket, "two"))
+    probed.probe(store.url(bucket, "two"), opened=False)
     assert len(proxy.seen) == requests
     print(f"{requests} requests")  # noqa: T201
-    probed.probe(store.url(store.make_bucket()))
+    probed.probe(store.url(store.make_bucket()), opened=False)
     assert len(proxy.seen) > requests
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from ingestor import probe as probing
 from ingestor.errors import RefusedError
-from ingestor.probe import ROUNDS, WRITERS, _race, probe
+from ingestor.probe import ROUNDS, WRITERS, Probed, _race, probe
 
 if TYPE_CHECKING:
     from ingestor.table_log import NewEntry, StoreLog
@@ -111,3 +112,18 @@ def test_a_disk_that_is_full_is_not_taken_for_one_without_links(
     monkeypatch.setattr(Path, "hardlink_to", refuse)
     with pytest.raises(RefusedError, match="the disk is full"):
         probe(str(tmp_path), {})
+
+
+def test_a_table_that_is_there_is_left_alone_until_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not be ours; one that is new is probed before anything of it is made."""
+    asked: list[str] = []
+    monkeypatch.setattr(probing, "probe", lambda uri, _options: asked.append(uri))
+    old, new = tmp_path / "old", tmp_path / "new"
+    (old / "_delta_log").mkdir(parents=True)
+    probed = Probed({})
+    for opened, expected in ((False, [new]), (True, [new, old]), (True, [new, old])):
+        for table in (old, new):
+            probed.probe(str(table), opened=opened)
+        assert asked == [str(table) for table in expected]
