@@ -41,8 +41,8 @@ AGAINST = $(if $(WHEEL),env INGESTOR_WHEEL=1 PYTHONSAFEPATH=1 PYTHONPATH=$(CURDI
 .PHONY: installed
 installed: wheel
 	@rm -rf $(APART) $(VENV)/.project && mkdir -p $(APART) && ln -s ../../tests ../../bench $(APART)
-	@$(PIP) uninstall --quiet --yes ingestor
-	@$(PIP) install --quiet --no-deps --no-index --find-links dist ingestor
+	@$(PIP) uninstall --quiet --yes txn-ingestor
+	@$(PIP) install --quiet --no-deps --no-index --find-links dist txn-ingestor
 
 .PHONY: soak
 soak: setup ## Run the long tests
@@ -72,7 +72,7 @@ model: setup ## Check the protocol's TLA+ model, and find a counterexample for e
 
 .PHONY: wheel
 wheel: setup ## Build wheel and sdist into dist/
-	@rm -f dist/ingestor-*
+	@rm -f dist/txn_ingestor-*
 	@$(BIN)/hatchling build
 
 # dev first: the other locks are cut from it, so that installing one after another never changes a version.

@@ -10,3 +10,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # tenth more memory at the peak of a drain, and a little more CPU. pyarrow's wheels for ARM come without it.
 if sys.platform == "linux" and platform.machine() == "x86_64":
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+
+# What pip and importlib.metadata call it: `ingestor` on PyPI is somebody else's.
+DISTRIBUTION = "txn-ingestor"

@@ -21,7 +21,7 @@ from ingestor.ledger import START_APPLIED, AppIds
 from ingestor.pipeline import Pipeline
 from ingestor.placement import Placer, first_positions
 from ingestor.policy import Limits
-from ingestor.probe import probe
+from ingestor.probe import Probed
 from ingestor.retry import Ending
 from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
@@ -90,6 +90,7 @@ class Assembly:
             flush_seconds=min(route.flush.seconds for route in settings.routes.values()),
         )
         self._maintenance = ThreadWorker("maintenance")
+        self._probed = Probed(settings.storage_options)
 
     @property
     def intake(self) -> str:
@@ -152,11 +153,13 @@ class Assembly:
         )
         ids = app_ids(self._settings, route)
         options = self._settings.storage_options
-        patience.until_answered(lambda: probe(route.table, options), doing=f"probing the store of table {route.table}")
+        probing = f"probing the store of table {route.table}"
+        patience.until_answered(lambda: self._probed.probe(route.table, opened=False), doing=probing)
         table = patience.until_answered(
             lambda: RawTable(route.table, route.schema, options),
             doing=f"opening table {route.table}",
         )
+        patience.until_answered(lambda: self._probed.probe(route.table, opened=True), doing=probing)
         steps = logged(route.name)
         committer = Committer(
             table,

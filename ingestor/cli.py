@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from ingestor import command_line, logs
+from ingestor import DISTRIBUTION, command_line, logs
 from ingestor.errors import ConfigError, DataLossError
 from ingestor.records import TopicPartition
 
@@ -50,7 +50,7 @@ def _load(config: Path) -> Settings:
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
     if wanted:
-        typer.echo(f"ingestor {version('ingestor')}")
+        typer.echo(f"ingestor {version(DISTRIBUTION)}")
         raise typer.Exit
 
 

@@ -17,6 +17,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from ingestor import DISTRIBUTION
 from ingestor.errors import IngestorError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _missing() -> str | None:
         return f"they need Java {_JAVA_MAJOR_MIN} or newer, and {java} is {found[1] if found else 'none'}"
     jobs = importlib.util.find_spec("spark_jobs")
     if importlib.util.find_spec("pyspark") is None or jobs is None or jobs.origin is None:
-        return "pyspark is not installed: pip install 'ingestor[spark]'"
+        return f"pyspark is not installed: install {DISTRIBUTION}[spark]"
     if not list(Path(jobs.origin).parent.glob("jars/*.jar")):
         return "their log stores are not built: that needs a JDK with javac"
     return None

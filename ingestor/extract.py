@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, pairwise
 from operator import countOf, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from ingestor.records import Columns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     import numpy.typing as npt
 
@@ -71,6 +71,27 @@ def extract(
         headers=list(map(Message.headers, messages)) if "headers" in extras else None,
         timestamp_types=stamps.types,
     )
+
+
+# Of the records that become one piece: far below the 2 GiB that Arrow's 32-bit offsets reach; the last may go beyond.
+PORTION_BYTES = 16 << 20
+
+
+def portions(messages: list[Message], extras: Collection[str]) -> Iterator[list[Message]]:
+    """Yield records in pieces of a bounded size, in their order; nearly always there is one."""
+    sizes = np.fromiter(map(len, messages), np.int64, len(messages))
+    if "key" in extras:
+        sizes += np.fromiter((len(message.key() or b"") for message in messages), np.int64, len(messages))
+    if "headers" in extras:
+        sizes += np.fromiter(map(_header_bytes, messages), np.int64, len(messages))
+    ends = np.flatnonzero(np.diff(np.cumsum(sizes) // PORTION_BYTES)) + 1
+    for start, end in pairwise([0, *ends.tolist(), len(messages)]):
+        yield messages[start:end]
+
+
+def _header_bytes(message: Message) -> int:
+    headers: list[tuple[str, bytes | None]] = message.headers() or []  # type: ignore[assignment]  # typed too widely
+    return sum(len(name) + len(value or b"") for name, value in headers)
 
 
 def extract_all(messages: list[Message], extras: Collection[str], stamps: Stamps | None = None) -> Columns:

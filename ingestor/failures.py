@@ -22,6 +22,11 @@ _GONE = (
     "a file or folder of the table is gone",
     "see whether the table's folder was moved, removed or unmounted; put it back, then start again",
 )
+_NO_BUCKET = ("the bucket does not exist", "create the bucket or correct the table's URL")
+_NOT_SUPPORTED = (
+    "the file system can't do what a commit needs",
+    "keep the table on a file system with hard links (ext4, xfs, NFS); name a bucket by its URL, don't mount it",
+)
 _PERMANENT_ERRNO = {
     errno.ENOENT: _GONE,
     errno.ENOSPC: _FREE_SPACE,
@@ -33,6 +38,8 @@ _PERMANENT_ERRNO = {
     errno.ENOTDIR: ("a part of the path is a file", "choose a table path whose parents are all folders"),
     errno.EEXIST: ("the path is a file", "choose another table path, or move the file away"),
     errno.EISDIR: ("a folder is where a file should be", "choose another table path"),
+    errno.EOPNOTSUPP: _NOT_SUPPORTED,
+    errno.ENOSYS: _NOT_SUPPORTED,
 }
 
 
@@ -59,13 +66,15 @@ _PERMANENT_TEXT = (
     _rule(r"os error 20\b|not a directory", *_PERMANENT_ERRNO[errno.ENOTDIR]),
     _rule(r"os error 21\b|is a directory", *_PERMANENT_ERRNO[errno.EISDIR]),
     _rule(r"os error 17\b|file exists", *_PERMANENT_ERRNO[errno.EEXIST]),
+    _rule(r"os error (95|38)\b", *_NOT_SUPPORTED),
     _rule(
-        r"NoSuchBucket|InvalidBucketName|bucket does not exist|NoSuchContainer|ContainerNotFound",
-        "the bucket does not exist",
-        "create the bucket or correct the table's URL",
+        # Azure says the last one also of an account.
+        r"NoSuchBucket|InvalidBucketName|bucket does not exist|NoSuchContainer|ContainerNotFound|ResourceNotFound",
+        *_NO_BUCKET,
     ),
     _rule(
         r"while loading credentials|missing credentials|CredentialsNotLoaded|no credentials"
+        r"|LakeFS (username|password) is missing|Failed to get a credential from UnityCatalog"
         # Where credentials come from if none are given; an answer of 5xx there passes by itself.
         r"|/latest/(api/token|meta-data/iam)\b(?!.*\b5\d\d [A-Z])|token request\b(?!.*\b5\d\d [A-Z])",
         "there are no credentials",
@@ -73,7 +82,8 @@ _PERMANENT_TEXT = (
     ),
     _rule(
         r"InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|\b401 Unauthorized|Unauthenticated"
-        r"|ExpiredToken|InvalidToken|TokenRefreshRequired|UserNotFound|lacked valid authentication",
+        r"|ExpiredToken|InvalidToken|TokenRefreshRequired|UserNotFound|lacked valid authentication"
+        r"|LakeFS request was unauthorized",
         "the credentials are refused",
         "correct the credentials in storage_options or in the environment",
     ),
@@ -116,14 +126,29 @@ _PERMANENT_TEXT = (
     _rule(
         r"allow_unsafe_rename|unknown scheme|unsupported url|invalid table (uri|url|location)|relative URL"
         r"|unable to recogni[sz]e url|could not parse .* as a url|Account must be specified|No NameNode hosts"
+        r"|LakeFS endpoint is missing|Invalid Unity Catalog Table URI|AuthorizationHeaderMalformed"
+        r"|incorrectly configured region"
         r"|Generic Config error|Failed to parse config|failed to parse \S+ as (Duration|usize|f64|bool)",
         "the table's URL or storage_options can't be used",
         "correct the table's URL or storage_options",
     ),
+    # What can't be listed is no table but a bucket or a repository, whatever its store calls it.
+    _rule(r"Error performing list request\b.*\b404 Not Found|LakeFS \w+ failed\b.*\b404 Not Found", *_NO_BUCKET),
+    _rule(
+        r"\b400 Bad Request|\b405 Method Not Allowed",
+        "the store refuses the request",
+        "see what it says; correct the table's URL or storage_options (endpoint, region, http or https, credentials)",
+    ),
 )
 
-# An upload of ours that has ended, be it that the answer to its end was lost: the file is written anew, by another one.
-_ENDED_UPLOAD = re.compile(r"NoSuchUpload")
+# What passes although it looks like what stays. An upload of ours that has ended, be it that the answer to its end was
+# lost: the file is written anew, by another one. Time-outs, throttling and bytes that went wrong on their way, which
+# S3 and Azure answer with 400.
+_PASSES = re.compile(
+    r"NoSuchUpload|<Code>\s*(RequestTimeout|OperationTimedOut|SlowDown|Throttl\w*|\w*\.?Throttling\w*|TooManyRequests\w*"
+    r"|ServerBusy|InternalError|ServiceUnavailable|IncompleteBody|BadDigest|Md5Mismatch|XAmzContent\w*Mismatch|InvalidPart)"
+    r"\s*</Code>"
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs paints its error chains
 _XML = re.compile(r"<\?xml.*|<Error>.*", re.DOTALL)
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
@@ -151,7 +176,7 @@ def classify(error: BaseException, *, doing: str) -> IngestorError | Unavailable
             _fit(doing, type(error).__name__, plain(str(error))), hint="this is a bug: please report it"
         )
     text = _COLOUR.sub("", str(error))
-    known = None if _ENDED_UPLOAD.search(text) else _permanent(error, text)
+    known = None if _PASSES.search(text) else _permanent(error, text)
     detail = plain(text) or type(error).__name__
     if known is None:
         return Unavailable(_fit(doing, "", detail))

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, Message
 
-from ingestor.extract import extract, extract_all, extract_stamps
-from ingestor.records import Columns, TopicPartition
+from ingestor.extract import extract, extract_all, extract_stamps, portions
+from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+
+    from ingestor.extract import Stamps
+    from ingestor.records import Columns
 
 
 class Event(NamedTuple):
@@ -74,10 +77,16 @@ class MessageIntake:
                 stamps = extract_stamps(messages, self._extras)
         if not messages:
             return TakenIn([], events)
+        pieces = list(portions(messages, self._extras))
+        if len(pieces) > 1:
+            return TakenIn([self._extract(piece, extract_stamps(piece, self._extras)) for piece in pieces], events)
+        return TakenIn([self._extract(messages, stamps)], events)
+
+    def _extract(self, messages: list[Message], stamps: Stamps) -> Columns:
         if self._only_topic is None:
-            return TakenIn([extract_all(messages, self._extras, stamps)], events)
+            return extract_all(messages, self._extras, stamps)
         codes = np.zeros(len(messages), np.int32)
-        return TakenIn([extract(messages, stamps, (self._only_topic,), codes, self._extras)], events)
+        return extract(messages, stamps, (self._only_topic,), codes, self._extras)
 
     def close(self) -> None:
         """Do nothing: the consumer holds all."""

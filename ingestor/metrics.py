@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from ingestor import DISTRIBUTION
 from ingestor.exposition import LABELS, PartitionFamily
 
 if TYPE_CHECKING:
@@ -238,8 +239,8 @@ def _known(rows: Iterable[tuple[str, TopicPartition, int | None]]) -> list[tuple
 
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
-    for package in ("ingestor", "confluent-kafka", "deltalake", "pyarrow"):
-        label = {"ingestor": "version"}.get(package, package.replace("-", "_"))
+    for package in (DISTRIBUTION, "confluent-kafka", "deltalake", "pyarrow"):
+        label = {DISTRIBUTION: "version"}.get(package, package.replace("-", "_"))
         try:
             found[label] = version(package)
         except PackageNotFoundError:

@@ -31,6 +31,7 @@ TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ROUTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # Where Python's regex and librdkafka's (POSIX) differ: (?…), \d, lazy repeats, [[:digit:]].
 _AMBIGUOUS = re.compile(r"\(\?|\\[A-Za-z0-9]|[*+?}][?+]|\[\^?\[")
+_ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DURATION = re.compile(r"(\d{1,9})\s*(s|m|h|d)")
 _DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -117,6 +118,15 @@ def place(text: str, info: ValidationInfo) -> str:
     return os.path.normpath(folder.absolute() / text)
 
 
+def _unescaped(path: str) -> str:
+    """Refuse a local path that delta-rs takes for the escaped name of another one: it writes here and reads there."""
+    escaped = None if "://" in path else _ESCAPED.search(path)
+    if escaped is not None:
+        what = f"means {path}, and {escaped[0]} in a path is another character to delta-rs"
+        raise refuse(what, "rename that folder, or choose another path: no % before two hex digits")
+    return path
+
+
 def _url(text: str) -> str:
     hint = "write a URL such as s3://bucket/folder"
     try:
@@ -186,7 +196,7 @@ Size = Annotated[ByteSize, Field(gt=0, lt=2**60), BeforeValidator(_size)]
 Start = Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_instant)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Text = Annotated[str, AfterValidator(_text)]
-Place = Annotated[str, AfterValidator(place)]
+Place = Annotated[str, AfterValidator(place), AfterValidator(_unescaped)]
 Names = Annotated[tuple[Text, ...], AfterValidator(_distinct)]
 Distinct = AfterValidator(_distinct)
 Topics = Annotated[Names, Field(min_length=1), AfterValidator(_topics)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from ingestor import DISTRIBUTION
 from ingestor.failures import plain
 from ingestor.lag import Lag
 from ingestor.metrics import Level, Levels
@@ -133,7 +134,7 @@ class Status:
         used, limit = snapshot.memory
         return {
             "app_id": self._settings.app_id,
-            "version": version("ingestor"),
+            "version": version(DISTRIBUTION),
             "now": time.time(),
             "started_at": self._started_at,
             "live": self.live(),

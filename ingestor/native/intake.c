@@ -173,6 +173,11 @@ typedef struct {
     column events;
 } batch;
 
+typedef struct { /* what was read at once, and how far it is taken in */
+    message *came[AT_ONCE_MAX];
+    int64_t count, at;
+} reading;
+
 /* Returns where so many more bytes go, NULL if there is no memory for them: then the batch is of no use. */
 static void *more(batch *into, column *one, int64_t bytes) {
     if (one->used + bytes > one->room || !one->bytes) {
@@ -371,23 +376,31 @@ static void finish(batch *into) {
         shrink(columns[at]);
 }
 
-/* Fills an empty batch with what comes of a client's queue within the timeout, until it is full. */
-void take(const client *of, queue *from, int timeout_ms, batch *into) {
-    message *came[AT_ONCE_MAX];
+/* Puts what was read into a batch, as far as it fits; of a batch that is of no use nothing is kept. */
+static void put(reading *from, batch *into) {
+    for (; from->at < from->count && (into->out_of_memory || !is_full(into)); from->at++) {
+        message *one = from->came[from->at];
+        if (one->error)
+            put_event_of(into, one);
+        else if (!into->out_of_memory)
+            put_record(into, one);
+        kafka.destroy(one);
+    }
+}
+
+/* Fills an empty batch with what was left of the reading before and what comes of a client's queue within the timeout,
+ * until it is full. Records larger than those before them may leave some in the reading: they go into the next batch. */
+void take(const client *of, queue *from, int timeout_ms, reading *rest, batch *into) {
     int64_t over = now_ms() + timeout_ms;
-    ssize_t asked = 0, count = 0;
+    ssize_t asked = 0;
     start(into);
-    while (count == asked && !is_full(into)) { /* fewer come only when the time is over */
+    put(rest, into);
+    while (rest->count == asked && !is_full(into)) { /* fewer come only when the time is over */
         int64_t left = over - now_ms();
         asked = (ssize_t)at_once(into);
-        count = kafka.read(from, left > 0 ? (int)left : 0, came, (size_t)asked);
-        for (ssize_t at = 0; at < count; at++) {
-            if (came[at]->error)
-                put_event_of(into, came[at]);
-            else if (!into->out_of_memory)
-                put_record(into, came[at]);
-            kafka.destroy(came[at]);
-        }
+        rest->at = 0;
+        rest->count = kafka.read(from, left > 0 ? (int)left : 0, rest->came, (size_t)asked);
+        put(rest, into);
     }
     put_errors(into, of);
     finish(into);

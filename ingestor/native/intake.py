@@ -16,10 +16,10 @@ import ctypes
 import time
 from typing import TYPE_CHECKING
 
-from ingestor.extract import extract_all
+from ingestor.extract import extract_all, portions
 from ingestor.intake import TakenIn, without_events
 from ingestor.native import library
-from ingestor.native.library import Batch
+from ingestor.native.library import Batch, Reading
 from ingestor.native.taken import Taken
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ingestor.native.library import Native
     from ingestor.records import TopicPartition
 
-_BYTES_MAX = 16 << 20  # of one poll; the last record may go beyond
+# Of a batch; the last record may go beyond. So its columns stay far below the 2 GiB that Arrow's 32-bit offsets reach.
+_BYTES_MAX = 16 << 20
 _OTHERS_MAX = 1_000
 _LEAD_SECONDS = 1.0  # microseconds each
 _LEAD_SILENT_SECONDS = 0.05  # what librdkafka's thread still has to do takes milliseconds
@@ -99,6 +100,16 @@ class NativeIntake:
             raise RuntimeError(msg)
         self._lead_again()
         taken = self._take_others()
+        rest = Reading()
+        self._take_batch(taken, rest, max_records, int(timeout * 1000))
+        while rest.left:  # all in this call: a rebalance must not come in between
+            self._take_batch(taken, rest, rest.left, 0)
+        if self._silent:
+            self._silent -= _partitions_of(taken)
+        return taken
+
+    def _take_batch(self, taken: TakenIn, rest: Reading, max_records: int, timeout_ms: int) -> None:
+        """Take one batch in; what was read and did not fit stays in the rest."""
         batch = Batch(
             records_max=max_records,
             bytes_max=_BYTES_MAX,
@@ -106,7 +117,7 @@ class NativeIntake:
             bytes_likely=self._likely[1],
             wanted=self._wanted,
         )
-        self._native.take(self._client, self._queue, int(timeout * 1000), ctypes.addressof(batch))
+        self._native.take(self._client, self._queue, timeout_ms, ctypes.addressof(rest), ctypes.addressof(batch))
         came = Taken(batch, self._native.give_back)
         if batch.out_of_memory:
             raise MemoryError
@@ -115,9 +126,6 @@ class NativeIntake:
         if columns is not None:
             taken.columns.append(columns)
         taken.events.extend(came.events())
-        if self._silent:
-            self._silent -= _partitions_of(taken)
-        return taken
 
     def _take_others(self) -> TakenIn:
         """Serve rebalances, and take in what is of no partition's queue.
@@ -132,7 +140,11 @@ class NativeIntake:
             if len(more) < _OTHERS_MAX:
                 break
         records, events = without_events(messages)
-        return TakenIn([extract_all(records, self._extras)] if records else [], events, mixed=bool(messages))
+        return TakenIn(
+            [extract_all(piece, self._extras) for piece in portions(records, self._extras)] if records else [],
+            events,
+            mixed=bool(messages),
+        )
 
     def close(self) -> None:
         """Give the queue back, and what is left in it: told before the consumer is closed."""

@@ -67,6 +67,19 @@ class Batch(ctypes.Structure):
     ]
 
 
+class Reading(ctypes.Structure):
+    """What was read at once, and how far it is taken in."""
+
+    count: int
+    at: int
+    _fields_ = [("came", _P * 1000), ("count", _I64), ("at", _I64)]
+
+    @property
+    def left(self) -> int:
+        """Return how many of them are not taken in yet."""
+        return max(0, self.count - self.at)
+
+
 class DictionaryHead(ctypes.Structure):
     """How many values a dictionary has, their bytes and where they are; what it finds them by is not told."""
 
@@ -91,7 +104,7 @@ class Native:
             msg = f"librdkafka has no {missing.decode()}"
             raise OSError(msg)
         self.take_client = _typed(here.take_client, _P)
-        self.take = _typed(here.take, None, _P, _P, ctypes.c_int, _P)
+        self.take = _typed(here.take, None, _P, _P, ctypes.c_int, _P, _P)
         self.give_back = _typed(here.give_back, None, _P)
         self.dictionary_new = _typed(here.dictionary_new, _P, ctypes.c_uint64)
         self.dictionary_free = _typed(here.dictionary_free, None, _P)

@@ -20,6 +20,7 @@ from ingestor.failures import MESSAGE_LENGTH_MAX, classify
 from ingestor.records import RawSchema
 from ingestor.storage import with_defaults
 from ingestor.table import RawTable
+from tests.support.answering import Answering
 from tests.support.disk import Disk
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.s3_commits import QUICK
@@ -156,6 +157,68 @@ def test_a_malformed_url(url: str, any_store: Store) -> None:
 def test_a_malformed_option(option: dict[str, str], any_store: Store, table: str) -> None:
     """delta-rs says which."""
     refused(failure_of(Place(table, any_store.options(**option)).open), "URL or storage_options can't be used")
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "what"),
+    [
+        ("lakefs://repository/branch/table", {}, "URL or storage_options can't be used"),
+        ("lakefs://repository/branch/table", {"endpoint": NOWHERE}, "there are no credentials"),
+        ("uc://catalog.schema.table", {}, "there are no credentials"),
+        ("uc://catalog", {"databricks_host": NOWHERE, "databricks_token": "t"}, "URL or storage_options can't be used"),
+    ],
+)
+def test_a_catalog_without_endpoint_or_credentials(url: str, options: dict[str, str], what: str) -> None:
+    """Nothing is asked: what is missing will be missing tomorrow."""
+    refused(failure_of(Place(url, options).handle), what)
+
+
+def s3(port: int) -> Place:
+    options = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "r"}
+    return Place("s3://bucket/table", {**options, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY})
+
+
+def azure(port: int) -> Place:
+    options = {"azure_storage_account_name": "account", "azure_storage_account_key": "a2V5"}
+    return Place(
+        "az://container/table", {**options, "azure_endpoint": f"http://127.0.0.1:{port}", "azure_allow_http": "true"}
+    )
+
+
+def lakefs(port: int) -> Place:
+    options = {"endpoint": f"http://127.0.0.1:{port}/api/v1", "allow_http": "true"}
+    return Place("lakefs://repository/branch/table", {**options, "access_key_id": "a", "secret_access_key": "b"})
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "code", "what"),
+    [
+        (azure, 404, "ResourceNotFound", "the bucket does not exist"),
+        (azure, 404, "ContainerNotFound", "the bucket does not exist"),
+        (azure, 400, "InvalidResourceName", "the store refuses the request"),
+        (lakefs, 401, "", "the credentials are refused"),
+        (lakefs, 404, "", "the bucket does not exist"),
+        (s3, 400, "", "the store refuses the request"),
+        (s3, 400, "InvalidArgument", "the store refuses the request"),
+        (s3, 400, "ExpiredToken", "the credentials are refused"),
+        (s3, 400, "AuthorizationHeaderMalformed", "URL or storage_options can't be used"),
+        (s3, 301, "PermanentRedirect", "URL or storage_options can't be used"),
+        (s3, 405, "MethodNotAllowed", "the store refuses the request"),
+    ],
+)
+def test_an_answer_that_stays(place: Callable[[int], Place], status: int, code: str, what: str) -> None:
+    """Whoever waited for another one would wait for ever."""
+    with Answering(status, code) as port:
+        refused(failure_of(place(port).open), what)
+
+
+@pytest.mark.parametrize(
+    "code", ["RequestTimeout", "SlowDown", "ThrottlingException", "IncompleteBody", "BadDigest", "InternalError"]
+)
+def test_a_bad_request_that_passes(code: str) -> None:
+    """S3 answers with 400 too when a request came too slowly, too often or not whole."""
+    with Answering(400, code) as port:
+        assert isinstance(failure_of(s3(port).open), Unavailable)
 
 
 # --- the network ---

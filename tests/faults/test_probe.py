@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable, Schema
 
 from ingestor import probe as probing
 from ingestor.errors import RefusedError, Unavailable
-from ingestor.probe import probe
+from ingestor.probe import WRITERS, Probed, probe
+from ingestor.records import RawSchema
+from ingestor.table_log import StoreLog
+from ingestor.table_open import options_for
 from tests.support.faultproxy import Fault, FaultProxy, Kind
+from tests.support.racy_stores import RacyStoreUnavailableError, S3MockStore, S3sStore, TwoStepStore
 from tests.support.s3_commits import QUICK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.stores import CarelessStore, Store
 
 pytestmark = pytest.mark.faults
+
+REGISTRY_STORES = (S3sStore, S3MockStore)
+STARTS = 20
+
+
+@pytest.fixture(scope="module")
+def two_steps() -> Iterator[TwoStepStore]:
+    with TwoStepStore() as store:
+        yield store
+
+
+@pytest.fixture(params=REGISTRY_STORES, ids=lambda kind: kind.name)
+def racy(request: pytest.FixtureRequest) -> Iterator[Store]:
+    try:
+        store = request.param()
+    except RacyStoreUnavailableError as error:
+        pytest.skip(str(error))
+    with store:
+        yield store
 
 
 def test_a_store_with_conditional_put_passes(store: Store, bucket: str) -> None:
@@ -29,7 +55,7 @@ def test_a_store_with_conditional_put_passes(store: Store, bucket: str) -> None:
 def test_a_store_that_ignores_conditions_is_refused(careless: CarelessStore) -> None:
     """With exit code 4, and the reason."""
     bucket = careless.make_bucket()
-    with pytest.raises(RefusedError, match="no conditional PUT: 2 of 2 writers were told") as refused:
+    with pytest.raises(RefusedError, match=r"no conditional PUT: [234] of 4 writers were told") as refused:
         probe(careless.url(bucket), careless.storage_options)
     assert refused.value.exit_code == 4
     assert "If-None-Match" in refused.value.hint
@@ -37,22 +63,77 @@ def test_a_store_that_ignores_conditions_is_refused(careless: CarelessStore) -> 
 
 
 def test_it_is_caught_each_of_ten_times(careless: CarelessStore) -> None:
-    """With all of its rounds, for one may pass without the two meeting."""
+    """With all of its rounds, for one may pass without the writers meeting."""
     bucket = careless.make_bucket()
     for _ in range(10):
         with pytest.raises(RefusedError):
             probe(careless.url(bucket), careless.storage_options)
 
 
-def test_one_round_catches_two_that_meet(careless: CarelessStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time: neither entry lands before the other writer has looked."""
-    monkeypatch.setattr(probing, "_ROUNDS", 1)
+def test_a_store_that_checks_and_then_writes_is_refused_at_each_start(two_steps: TwoStepStore) -> None:
+    """With three rounds of two writers one start in eight got through, and a supervisor tries again until it does."""
+    bucket = two_steps.make_bucket()
+    for _ in range(STARTS):
+        with pytest.raises(RefusedError, match=r"no conditional PUT: [234] of 4 writers were told"):
+            probe(two_steps.url(bucket), two_steps.storage_options)
+    assert two_steps.objects(bucket) == {}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_stores_from_registries_that_check_and_then_write_are_refused_at_each_start(racy: Store) -> None:
+    """However often they are started."""
+    bucket = racy.make_bucket()
+    for _ in range(STARTS):
+        with pytest.raises(RefusedError, match=r"no conditional PUT: [234] of 4 writers were told"):
+            probe(racy.url(bucket), racy.storage_options)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_how_often_such_stores_pass_a_round(racy: Store) -> None:
+    """What the docstring of the probe reckons with."""
+    url = racy.url(racy.make_bucket())
+    options = options_for(url, racy.storage_options)
+    handle = DeltaTable.create(url, Schema.from_arrow(RawSchema().table), storage_options=options)
+    log = StoreLog(url, RawSchema(), options, handle)
+    passed = 0
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for _ in range(100):
+            try:
+                probing._race(log, pool, url)
+                passed += 1
+            except RefusedError:
+                pass
+    print(f"{racy.name}: {passed} of 100 rounds of {WRITERS} writers had one winner")  # noqa: T201
+    assert passed <= 50
+
+
+def test_one_round_catches_those_that_meet(careless: CarelessStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time: no entry lands before the other writers have looked."""
+    monkeypatch.setattr(probing, "ROUNDS", 1)
     bucket = careless.make_bucket()
     with FaultProxy(careless.port) as proxy:
         proxy.on("PUT", "_delta_log/.*1.json", Fault(Kind.DELAY, seconds=0.5), times=None)
         for _ in range(10):
-            with pytest.raises(RefusedError, match="2 of 2 writers were told"):
+            with pytest.raises(RefusedError, match="4 of 4 writers were told"):
                 probe(careless.url(bucket), careless.options(proxy.url))
+
+
+def test_a_store_is_probed_once_in_a_process(store: Store, bucket: str, proxy: FaultProxy) -> None:
+    """Routes share it; one that was refused is probed again."""
+    probed = Probed({**store.options(proxy.url), **QUICK})
+    proxy.refuse()
+    with pytest.raises(Unavailable):
+        probed.probe(store.url(bucket, "one"), opened=False)
+    proxy.heal()
+    probed.probe(store.url(bucket, "one"), opened=False)
+    requests = len(proxy.seen)
+    probed.probe(store.url(bucket, "two"), opened=False)
+    assert len(proxy.seen) == requests
+    print(f"{requests} requests")  # noqa: T201
+    probed.probe(store.url(store.make_bucket()), opened=False)
+    assert len(proxy.seen) > requests
 
 
 def test_a_store_that_knows_no_conditions_is_refused(store: Store, bucket: str, proxy: FaultProxy) -> None:
@@ -84,7 +165,8 @@ def test_a_bucket_that_may_not_be_written_is_refused(store: Store, bucket: str, 
         probe(store.url(bucket), {**store.options(proxy.url), **QUICK})
 
 
-def test_a_local_disk_needs_no_probe(tmp_path: Path) -> None:
-    """Nothing is touched."""
-    probe(str(tmp_path / "table"), {})
-    assert list(tmp_path.iterdir()) == []
+def test_a_local_disk_keeps_nothing_of_the_probe(tmp_path: Path) -> None:
+    """Where the table is, or where it will be made."""
+    for table in (tmp_path, tmp_path / "to" / "be" / "made"):
+        probe(str(table), {})
+        assert list(tmp_path.iterdir()) == []

@@ -693,3 +693,13 @@ def _position(url: str) -> int:
     with urllib.request.urlopen(f"{url}/api/status", timeout=5) as answer:  # noqa: S310 - loopback
         routes = json.load(answer)["routes"]
     return max((one["position"] for route in routes.values() for one in route["partitions"]), default=0)
+
+
+def test_a_folder_whose_name_is_another_one_to_delta_rs_is_refused(tmp_path: Path) -> None:
+    """It would write to `a%41b` and read from `aAb`; the configuration's own folder counts too."""
+    config = write_config(tmp_path / "a%41b", NOBODY, "t")
+    before = tree(tmp_path)
+    for _ in range(2):
+        for ended in check_and_run(config):
+            assert_refused(ended, 2, "table", "%41", "rename that folder")
+    assert tree(tmp_path) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ingestor as package
+from ingestor import DISTRIBUTION
 from ingestor.native.build import platform_tag
 from ingestor.native.library import load
 
@@ -55,7 +57,7 @@ def test_the_wheel_holds_the_program_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"ingestor/py.typed", "spark_jobs/py.typed", "ingestor/status_page.html", "ingestor/cli.py"} <= names
-    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"ingestor", "spark_jobs"}
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"ingestor", "spark_jobs", "txn_ingestor"}
     assert not [name for name in names if "__pycache__" in name]
 
 
@@ -89,7 +91,19 @@ def test_what_runs_is_what_was_installed() -> None:
     place = Path(str(package.__file__))
     assert ("site-packages" in place.parts) == ("INGESTOR_WHEEL" in os.environ)
     assert call("--version") == f"ingestor {PROJECT['version']}\n"
-    assert version("ingestor") == PROJECT["version"]
+    assert version(DISTRIBUTION) == PROJECT["version"]
+
+
+def test_nothing_tells_anyone_to_install_the_ingestor_of_somebody_else(built: Path) -> None:
+    """On PyPI that name is taken: what pip, a wheel's name and the texts say must be ours."""
+    assert PROJECT["name"] == DISTRIBUTION == "txn-ingestor"
+    assert all(path.name.startswith("txn_ingestor-") for path in built.iterdir())
+    texts = [ROOT / "Makefile", *ROOT.glob("*.md")]
+    for folder in ("ingestor", "spark_jobs", "docs", "docker", "bench", ".ci"):
+        texts.extend(path for path in (ROOT / folder).rglob("*") if path.is_file())
+    named = re.compile(r"""(pip|uv|pipx)\b[^\n]*install[^\n]*[ '"`]ingestor(?![\w/.-])|\bingestor\[(spark|aws|dev)""")
+    found = {str(path): named.findall(path.read_text(errors="replace")) for path in texts}
+    assert not {path: hits for path, hits in found.items() if hits}
 
 
 def test_help_tells_everything_with_examples() -> None:

@@ -476,7 +476,7 @@ MUTANTS = (
     Mutant(
         "records on the consumer's own queue are left out",
         "native/intake.py",
-        "[extract_all(records, self._extras)] if records else []",
+        "[extract_all(piece, self._extras) for piece in portions(records, self._extras)] if records else []",
         "[]",
         (_unit("native"),),
     ),
@@ -519,8 +519,51 @@ MUTANTS = (
     Mutant(
         "a full batch takes more",
         "native/intake.c",
-        "while (count == asked && !is_full(into)) {",
-        "while (count == asked) {",
+        "while (rest->count == asked && !is_full(into)) {",
+        "while (rest->count == asked) {",
+        (_unit("native"),),
+    ),
+    Mutant(
+        "a batch takes all that was read at once, however large",
+        "native/intake.c",
+        " && (into->out_of_memory || !is_full(into)); from->at++",
+        "; from->at++",
+        (_unit("native"),),
+    ),
+    Mutant(
+        "a store with two winners passes the probe",
+        "probe.py",
+        "    if len(winners) > 1:\n",
+        "    if len(winners) > 4:\n",
+        (_unit("probe"),),
+    ),
+    Mutant(
+        "an entry that was overwritten passes the probe",
+        "probe.py",
+        "    if winners and entry.commit_id != winners[0]:\n",
+        "    if False:\n",
+        (_unit("probe"),),
+    ),
+    Mutant("the probe is content with three rounds", "probe.py", "ROUNDS = 20", "ROUNDS = 3", (_unit("probe"),)),
+    Mutant(
+        "hard links are not probed",
+        "probe.py",
+        "            _link(root, uri)\n",
+        "            pass\n",
+        (_unit("probe"),),
+    ),
+    Mutant(
+        "large memory asks librdkafka for more than it allows",
+        "consumer_options.py",
+        "min(max(1 << 10, queue_bytes >> 10), _QUEUE_KBYTES_MAX)",
+        "max(1 << 10, queue_bytes >> 10)",
+        (_unit("consumer_options"),),
+    ),
+    Mutant(
+        "what was read and did not fit is left behind",
+        "native/intake.py",
+        "while rest.left:",
+        "while False:",
         (_unit("native"),),
     ),
     Mutant(
@@ -925,8 +968,8 @@ MUTANTS = (
     Mutant(
         "an upload that has ended counts as a table that is gone",
         "failures.py",
-        "None if _ENDED_UPLOAD.search(text) else _permanent(error, text)",
-        "_permanent(error, text)",
+        'r"NoSuchUpload|<Code>',
+        'r"<Code>',
         (_unit("failures"),),
     ),
     Mutant(

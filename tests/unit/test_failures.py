@@ -26,6 +26,10 @@ PASSES = [
     TimeoutError(),
     Exception("Transaction failed: concurrent modification"),
     RuntimeError("something that nobody has seen before"),
+    *(
+        OSError(f"Server returned non-2xx status code ↳ 400 Bad Request ↳ <Error><Code>{code}</Code></Error>")
+        for code in ("RequestTimeout", "SlowDown", "ThrottlingException", "KMS.ThrottlingException", "IncompleteBody")
+    ),
     OSError("request id 94013 took 1403 ms: timed out"),
 ]
 STAYS: dict[str, list[Exception]] = {
@@ -39,17 +43,27 @@ STAYS: dict[str, list[Exception]] = {
         OSError("Client error with status 403 Forbidden: <Code>AccessDenied</Code>"),
         OSError("AuthorizationFailed"),
     ],
+    "the file system can't do what a commit needs": [
+        OSError(errno.EOPNOTSUPP, "Operation not supported"),
+        OSError(errno.ENOSYS, "Function not implemented"),
+        OSError("Unable to rename file: Operation not supported (os error 95)"),
+    ],
     "a part of the path is a file": [NotADirectoryError(errno.ENOTDIR, "Not a directory"), OSError("os error 20")],
     "a folder is where a file should be": [IsADirectoryError(errno.EISDIR, "Is a directory")],
     "bucket does not exist": [
         OSError("<Code>NoSuchBucket</Code><Message>The specified bucket does not exist</Message>"),
         OSError("ContainerNotFound"),
+        OSError("<Code>ResourceNotFound</Code><Message>The specified resource does not exist.</Message>"),
     ],
     "credentials are refused": [
         OSError("<Code>InvalidAccessKeyId</Code>"),
         OSError("<Code>SignatureDoesNotMatch</Code>"),
         OSError("status 401 Unauthorized"),
         OSError("ExpiredToken: The provided token has expired"),
+    ],
+    "the store refuses the request": [
+        OSError("Server returned non-2xx status code ↳ 400 Bad Request"),
+        OSError("Server returned non-2xx status code ↳ 400 Bad Request ↳ <Error><Code>InvalidArgument</Code></Error>"),
     ],
     "URL or storage_options": [OSError("Unsupported URL scheme"), OSError("unknown scheme ftp")],
 }

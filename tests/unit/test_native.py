@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, cimpl
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from ingestor import extract
 from ingestor.buffer import select
 from ingestor.intake import MessageIntake
 from ingestor.native import build, library
@@ -205,6 +206,26 @@ def test_one_poll_brings_so_many_bytes_at_the_most(
     came, _ = to_ends(kafka.read("native", ["a"]), PARTITIONS)
     assert sum(map(len, came)) == 200
     assert max(map(len, came)) <= max(1, -(-batch_bytes // 10_000))
+
+
+@pytest.mark.parametrize("kind", ["native", "messages"])
+@pytest.mark.parametrize("part", ["value", "key", "headers"])
+def test_records_much_larger_than_those_before_come_in_batches_that_are_bounded(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, kind: str, part: str
+) -> None:
+    """Many are read at once by the size of the last ones; one batch of all could outgrow Arrow's 32-bit offsets."""
+    many: dict[str, Any] = {"value": {"value": b"x" * 10_000}, "key": {"key": b"x" * 10_000}}
+    many["headers"] = {"headers": [("name", b"x" * 10_000)]}
+    for number in range(400):
+        kafka.send("a", **{"value": b"%d" % number, **(many[part] if number >= 300 else {})})
+    monkeypatch.setattr(native_intake, "_BYTES_MAX", 50_000)
+    monkeypatch.setattr(extract, "PORTION_BYTES", 50_000)
+    intake = kafka.read(kind, ["a"])
+    time.sleep(0.5)  # so that all of them are there; were they not, they would come in smaller batches anyway
+    came, _ = to_ends(intake, PARTITIONS)
+    assert [row["stream_offset"] for row in rows(came)] == list(range(400))
+    large = [columns for columns in came if int(columns.offsets[-1]) >= 300]
+    assert max(sum(columns.offsets >= 300) for columns in large) <= 6
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1_000, 1_500, 10_000])
