@@ -41,6 +41,9 @@ class Desk:
     def watermarks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         return {tp: Watermarks(LOW, HIGH, HIGH) for tp in tps}
 
+    def topic_ids(self, _topics: Collection[str]) -> dict[str, str]:
+        return {}
+
     def group(self, group_id: str) -> Group | None:
         assert group_id == "orders"
         if isinstance(self.members, Exception):
