@@ -531,6 +531,20 @@ MUTANTS = (
         (_unit("native"),),
     ),
     Mutant(
+        "throttling that is answered with 400 is taken for a refusal",
+        "failures.py",
+        "RequestTimeout|OperationTimedOut|SlowDown|",
+        "",
+        (_unit("failures"),),
+    ),
+    Mutant(
+        "a path that delta-rs reads as another one is taken",
+        "settings_types.py",
+        "AfterValidator(place), AfterValidator(_unescaped)",
+        "AfterValidator(place)",
+        (_unit("settings_refused"),),
+    ),
+    Mutant(
         "a store with two winners passes the probe",
         "probe.py",
         "    if len(winners) > 1:\n",
@@ -968,8 +982,8 @@ MUTANTS = (
     Mutant(
         "an upload that has ended counts as a table that is gone",
         "failures.py",
-        'r"NoSuchUpload|<Code>',
-        'r"<Code>',
+        "None if _PASSES.search(text) else _permanent(error, text)",
+        "_permanent(error, text)",
         (_unit("failures"),),
     ),
     Mutant(
