@@ -131,7 +131,7 @@ def test_an_ingestor_s_power_is_cut(recorder: Recorder, deploy: Deploy, kafka: C
         recorder, deploy, kafka, partitioned=partitioned, commits=10, checkpoint_every=CHECKPOINT_EVERY
     )
     tried = history.survives_cuts(500)
-    assert len(tried) == 500
+    assert len(tried) > 300
     for state in random.Random(0).sample(tried, 2):
         runs_on(state, history, deployment, deploy)
 
@@ -262,11 +262,11 @@ def test_an_ingestor_s_power_is_cut_at_any_moment(
 @pytest.mark.timeout(3600)
 @either_table
 def test_a_writer_is_killed_anywhere_and_then_the_power_is_cut(tmp_path: Path, *, partitioned: bool) -> None:
-    """Before each of its operations."""
+    """After each of its operations."""
     made = library(tmp_path)
     total = kills = 0
     while True:
-        folder = tmp_path.resolve() / f"kill-{kills + 1}"
+        folder = tmp_path.resolve() / f"kill-{kills}"
         (folder / "disk").mkdir(parents=True)
         tried = kill_and_cut(
             Recorder(made, folder / "disk", folder / "operations"), kills, 100, partitioned=partitioned
