@@ -154,7 +154,10 @@ _XML = re.compile(r"<\?xml.*|<Error>.*", re.DOTALL)
 _CODE = re.compile(r"<Code>([^<]*)</Code>")
 _SAID = re.compile(r"<Message>([^<]*)</Message>")
 _QUERY = re.compile(r"(\w+://[^\s?'\"]*)\?[^\s'\"]*")
-_USER_INFO = re.compile(r"(\w+://)[^\s/@]*:[^\s/@]*@")
+# `user:secret@` or `token@`, also with slashes in the secret. A port is no secret; nor is Azure's container.
+_USER_INFO = re.compile(
+    r"\b(?!(?:abfss?|wasbs?|adl)://[^\s/@:]+@)(\w+://)(?:[^\s/'\"@:]*|[^\s/'\"@:]*:(?!\d+(?:/|\s|$))[^\s'\"@]*)@"
+)
 _SECRET = re.compile(
     r"((?:signature|\bsig|token|secret|password|credential|(?:account|access|api|private)_?key)\w*[\"']?\s*[=:]\s*)"
     r"[^\s&,;]+",
@@ -212,9 +215,14 @@ def plain(text: str) -> str:
     text = _XML.sub(_answer, _COLOUR.sub("", text))
     text = re.sub(r"\s*\n\s*↳\s*", ": ", text)  # how delta-rs shows causes
     text = _QUERY.sub(r"\1", text)
-    text = _USER_INFO.sub(r"\1", text)
+    text = without_credentials(text)
     text = _SECRET.sub(r"\1…", text)
     return " ".join(_CONTROL.sub(" ", text).split())
+
+
+def without_credentials(text: str) -> str:
+    """Return a text without what its URLs carry before an @, but for Azure's container."""
+    return _USER_INFO.sub(r"\1…@", text)
 
 
 def _answer(xml: re.Match[str]) -> str:

@@ -7,7 +7,6 @@ of a key that is unknown here (it may be a password in the wrong place), no pass
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from pydantic import BaseModel
 
 from ingestor.errors import ConfigError
+from ingestor.failures import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _SHOWN_MAX = 80
 _PROBLEMS_MAX = 50
 _SECRET = ("kafka", "storage_options")
-_URL_PASSWORD = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 _SCALARS = (str, int, float, bool)
 # What pydantic calls it (first match counts): what to say instead, and the hint.
 _WORDS = (
@@ -78,7 +77,7 @@ def shown(value: object) -> str:
         return ""
     else:
         text = "null" if value is None else str(value)
-    text = _URL_PASSWORD.sub("//…@", text)
+    text = without_credentials(text)
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…"
 
 

@@ -31,6 +31,9 @@ TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ROUTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # Where Python's regex and librdkafka's (POSIX) differ: (?…), \d, lazy repeats, [[:digit:]].
 _AMBIGUOUS = re.compile(r"\(\?|\\[A-Za-z0-9]|[*+?}][?+]|\[\^?\[")
+# `user:secret@`, where a port would be a number; Azure's URLs name a container before the @, and no secret.
+_CREDENTIALS = re.compile(r"\w+://[^/@:]*:(?!\d+(/|$))[^@]*@")
+_CONTAINER_BEFORE_HOST = ("abfs", "wasb", "adl")
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DURATION = re.compile(r"(\d{1,9})\s*(s|m|h|d)")
@@ -141,6 +144,11 @@ def _url(text: str) -> str:
         return os.path.normpath(unquote(url.path))
     if not url.netloc:
         raise refuse("names no bucket", hint)
+    # A secret may hold slashes, so that the part before the @ does not always end where the host does.
+    if _CREDENTIALS.match(text) or ("@" in url.netloc and not url.scheme.startswith(_CONTAINER_BEFORE_HOST)):
+        raise refuse(
+            "has credentials in its URL", "give them in storage_options, where no message and no metric shows them"
+        )
     return text.rstrip("/")
 
 

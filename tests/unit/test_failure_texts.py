@@ -227,6 +227,8 @@ def test_the_cause_survives_being_cut() -> None:
         "GET https://lake.blob.core.windows.net/c/x?sv=2024-11-04&sig=hUsh%2BhUsh%3D in 1ms - 403 Forbidden",
         "GET https://lake.s3.amazonaws.com/x?X-Amz-Credential=hUsh&X-Amz-Signature=hUsh&X-Amz-Security-Token=hUsh",
         "could not reach https://me:hUsh@store.example/lake",
+        "could not reach s3://AKIA:hU/hUsh@bucket/lake",
+        "could not reach s3://hUsh@bucket/lake",
         "config: AWS_SECRET_ACCESS_KEY=hUsh, AWS_SESSION_TOKEN: hUsh",
         '{"account_key": "hUsh", "sas_token": "hUsh", "password": "hUsh"}',
         "<Error><Code>SignatureDoesNotMatch</Code><Message>no</Message><SignatureProvided>hUsh</SignatureProvided>",
@@ -237,6 +239,14 @@ def test_secrets_are_not_shown(text: str) -> None:
     found = classify(OSError(text), doing=f"opening {text}")
     assert "hUsh" not in str(found)
     _assert_fit_to_be_shown(found.message if isinstance(found, IngestorError) else str(found))
+
+
+@pytest.mark.parametrize(
+    "url", ["abfss://box@account.dfs.core.windows.net/a", "s3://bucket/a@b", "http://host:9000/a@b", "az://c/x"]
+)
+def test_what_is_no_secret_of_a_url_stays(url: str) -> None:
+    """A container, a port, an @ in a path."""
+    assert url in str(classify(OSError(f"could not reach {url}"), doing="reading"))
 
 
 def test_a_mistake_of_ours_is_not_tried_again() -> None:

@@ -192,6 +192,11 @@ def test_the_environment_can_not_switch_the_guarantee_off_either() -> None:
         {**document(), "sasl.password": "hunter2"},
         with_kafka(queued_max_messages_kbytes="hunter2"),
         document(parse__events__schema_registry="ftp://me:hunter2@host"),
+        document(routes__events__table="s3://AKIA:hunter2@bucket/lake"),
+        document(routes__events__table="s3://AKIA:hun/hunter2@bucket/lake"),
+        document(routes__events__table="s3://hunter2@bucket/lake"),
+        document(parse__events={"table": "s3://AKIA:hunter2@bucket/silver"}),
+        document(parse__events={"table": "abfss://box:hunter2@account.dfs.core.windows.net/silver"}),
     ],
 )
 def test_a_refusal_never_shows_a_secret(changed: dict[str, Any]) -> None:
