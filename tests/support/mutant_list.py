@@ -558,7 +558,7 @@ MUTANTS = (
         "    if False:\n",
         (_unit("probe"),),
     ),
-    Mutant("the probe is content with three rounds", "probe.py", "ROUNDS = 20", "ROUNDS = 3", (_unit("probe"),)),
+    Mutant("the probe is content with three rounds", "probe.py", "ROUNDS = 24", "ROUNDS = 3", (_unit("probe"),)),
     Mutant(
         "hard links are not probed",
         "probe.py",

@@ -93,8 +93,9 @@ def _s3mock() -> Path:
                 work = Path(name)
                 (work / "ivy.xml").write_text(_IVY)
                 ivy: list[str | Path] = [java(), "-jar", _ivy(), "-ivy", work / "ivy.xml", "-warn"]
-                _run([*ivy, "-cache", work / "ivy", "-retrieve", f"{work}/found.[ext]"])
-                (work / "found.jar").rename(jar)
+                pattern = f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"
+                _run([*ivy, "-cache", work / "ivy", "-retrieve", pattern])
+                next((work / "jars").glob("*.jar")).rename(jar)
     return jar
 
 
