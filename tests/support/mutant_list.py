@@ -750,4 +750,18 @@ MUTANTS = (
         "self._give_up(version, txn)",
         ("tests/integration/test_replay.py::test_a_replay_is_given_up_beside_other_writers",),
     ),
+    Mutant(
+        "one character as delimiter and quote",
+        "settings_parse.py",
+        "        if self.delimiter in (self.quote, self.escape):\n",
+        "        if False:\n",
+        (_unit("settings_refused"),),
+    ),
+    Mutant(
+        "timestamps that nobody looks at",
+        "settings_parse.py",
+        "        if self.timestamps and not self.strict:\n",
+        "        if False:\n",
+        (_unit("settings_refused"),),
+    ),
 )
