@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from spark_jobs.plan import Plan
 
 OPTIONS = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-END = "__end"
 _MARK_CHARS = 32
 _STRING_OR_BARE = r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|(-?[0-9][0-9.eE+-]*+|true|false)'
 _SURE = r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"  # not halves: \\ and whole pairs
@@ -49,7 +48,7 @@ def read(rows: DataFrame, plan: Plan, text: Column) -> tuple[DataFrame, Exact]:
     rows = rows.withColumn(_TEXT, text)
     text = F.col(_TEXT)
     rows = rows.withColumn(_MARK, F.md5(text))
-    rows = rows.withColumns({_WHOLE: _whole(text), _MARKED: _marked(text)})
+    rows = rows.withColumn(_WHOLE, _whole(text)).withColumn(_MARKED, _marked(text))
     rows = rows.withColumns({_READ: _read(plan), _REPEATS: F.col(_WHOLE) & F.try_parse_json(text).isNull()})
     keys = F.json_object_keys(F.when(F.col(_REPEATS), text))
     leaf = shapes.Leaf(shapes.any_leaf, lambda x, kind, path: _value(x, kind, plan.unit(path)))

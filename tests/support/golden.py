@@ -21,6 +21,7 @@ import fastavro
 import yaml
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from ingestor.settings_file import expand
 from ingestor.settings_parse import ParseSettings
 from spark_jobs import avro, parsing, plan
 from spark_jobs.formats import FIELDS
@@ -183,7 +184,9 @@ def payload(text: str) -> bytes:
 def planned(settings: str, avsc: Path) -> Plan:
     """Return the plan of a row of records.tsv."""
     avsc.write_text(json.dumps(RECORD))
-    return plan.make("golden", ParseSettings.model_validate({"schema": str(avsc), **yaml.safe_load(settings)}))
+    return plan.make(
+        "golden", ParseSettings.model_validate({"schema": str(avsc), **expand(yaml.safe_load(settings), avsc, {})})
+    )
 
 
 def records(spark: SparkSession, avsc: Path, rows: Sequence[tuple[str, str]]) -> list[str]:
