@@ -136,6 +136,7 @@ class _Expander:
         if isinstance(value, str):
             return self._text(value, key)
         if isinstance(value, dict):
+            value = {"null" if k is None else k: v for k, v in value.items()}  # a name, as in parse.NAME.csv.null
             self.check_keys(value, f"{key}.")
             return {str(k): self.value(v, f"{key}.{k}", depth + 1) for k, v in value.items()}
         if isinstance(value, list):

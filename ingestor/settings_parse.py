@@ -29,6 +29,8 @@ from ingestor.settings_types import (
 )
 
 Format = Literal["json", "csv", "avro"]
+Unit = Literal["iso", "seconds", "millis", "micros"]
+Char = Annotated[str, StringConstraints(min_length=1, max_length=1)]
 RuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")]  # joined by ; and :
 OWN_COLUMNS = (
     "processing_version",
@@ -43,7 +45,24 @@ class CsvSettings(Section):
     """How a CSV record reads; without `columns` in the order of the schema."""
 
     columns: Names = ()
-    delimiter: str = Field(default=",", min_length=1, max_length=1)
+    delimiter: Char = ","
+    header: bool = False
+    quote: Char | None = '"'
+    escape: Char | None = None
+    null: str = ""
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        chars = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
+        for name, char in chars.items():
+            if char is not None and char in "\r\n":
+                raise refuse(f"has a {name} that ends lines", "choose another character")
+        if self.delimiter in (self.quote, self.escape):
+            other = "quote" if self.delimiter == self.quote else "escape"
+            raise refuse(f"has the same character as delimiter and {other}", "choose different ones")
+        if self.escape is not None and self.quote is None:
+            raise refuse("has an escape but no quote", "drop escape: it only has a meaning between quotes")
+        return self
 
 
 class CobSettings(Section):
@@ -85,6 +104,8 @@ class ParseSettings(Section):
     quarantine: Place = ""
     checkpoint: Place = ""
     formats: Annotated[tuple[Format, ...], Field(min_length=1), Distinct] = ("json", "csv", "avro")
+    strict: bool = True
+    timestamps: dict[Text, Unit] = Field(default_factory=dict)
     schema_source: Text | None = Field(default=None, alias="schema")
     schema_registry: Annotated[str, StringConstraints(pattern=r"^https?://\S+$")] | None = None
     csv: CsvSettings = CsvSettings()
@@ -111,6 +132,15 @@ class ParseSettings(Section):
     def _registry_is_avro(self) -> Self:
         if self.schema_registry is not None and "avro" not in self.formats:
             raise refuse("has a schema_registry but no avro", "add avro to formats, or drop the other")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_is_left_unread(self) -> Self:
+        if self.timestamps and not self.strict:
+            hint = "drop timestamps, or strict: false, which leaves all values to Spark's own conversions"
+            raise refuse("has timestamps that strict: false would not look at", hint)
+        if self.csv.header and "csv" not in self.formats:
+            raise refuse("has a csv.header but no csv", "add csv to formats, or drop the other")
         return self
 
     @property

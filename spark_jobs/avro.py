@@ -17,6 +17,7 @@ from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_p
 from spark_jobs import ddl
 from spark_jobs.ddl import Field
 
+Json = Any
 END = "ingestor_end"
 END_BYTES = 16
 _PRIMITIVES = {
@@ -60,6 +61,32 @@ def fields(schema: dict[str, Any]) -> tuple[Field, ...]:
     return converted
 
 
+def units(schema: dict[str, Any]) -> dict[str, str]:
+    """Return what a number means for each TIMESTAMP of a record, by its path, as the logical types say."""
+    found: dict[str, str] = {}
+    named: dict[str, Any] = {}
+
+    def walk(kind: Any, path: str) -> None:  # noqa: ANN401 - a schema is any JSON
+        kind = named.get(kind, kind) if isinstance(kind, str) else kind
+        if isinstance(kind, list):
+            for each in kind:
+                walk(each, path)
+        if not isinstance(kind, dict):
+            return
+        if "name" in kind:
+            named[kind["name"]] = named[_full_name(kind, "")[0]] = kind
+        unit = str(kind.get("logicalType", "")).removeprefix("local-").removeprefix("timestamp-")
+        if unit in ("millis", "micros") and "timestamp" in kind["logicalType"]:
+            found[path] = unit
+        for key in ("type", "items", "values"):
+            walk(kind.get(key), path)
+        for field in kind.get("fields", ()):
+            walk(field["type"], f"{path}.{field['name']}" if path else field["name"])
+
+    walk(schema, "")
+    return found
+
+
 def rabin(schema: dict[str, Any]) -> bytes:
     """Return the fingerprint that stands in single-object encoding: CRC-64-AVRO, least byte first."""
     canonical = to_parsing_canonical_form(copy.deepcopy(schema))
@@ -70,22 +97,6 @@ def with_end(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema with the field that proves where a record ended."""
     end = {"name": END, "type": {"type": "fixed", "name": f"{END}_type", "namespace": "", "size": END_BYTES}}
     return {**schema, "fields": [*schema["fields"], end]}
-
-
-def as_reader(schema: dict[str, Any], writer: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema as Avro's resolution reads other schemas' records by it: what is missing is null.
-
-    It takes the writer's name: records are told apart by their schema's id, not by what they are called.
-    """
-    optional = [{**field, "type": _optional(field["type"]), "default": None} for field in schema["fields"]]
-    named: dict[str, Any] = {key: writer[key] for key in ("name", "namespace") if key in writer}
-    rest = {key: value for key, value in schema.items() if key not in ("name", "namespace", "fields")}
-    return {**rest, **named, "fields": optional}
-
-
-def _optional(kind: Any) -> list[Any]:  # noqa: ANN401 - a schema is any JSON
-    rest = [member for member in (kind if isinstance(kind, list) else [kind]) if member != "null"]
-    return ["null", *rest]
 
 
 class _Converter:

@@ -90,6 +90,23 @@ def members(kind: str) -> tuple[Field, ...]:
     return parse(kind) if kind.startswith("STRUCT<") else ()
 
 
+def leaves(fields: Sequence[Field], below: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each leaf's path and type; what arrays and maps hold has the path of what holds it."""
+    for field in fields:
+        path, kind = f"{below}{field.name}", field.type
+        while kind.startswith(("ARRAY<", "MAP<")):
+            kind = inner(kind)[-1]
+        if kind.startswith("STRUCT<"):
+            yield from leaves(members(kind), f"{path}.")
+        else:
+            yield path, kind
+
+
+def inner(kind: str) -> tuple[str, ...]:
+    """Return the types within an ARRAY (its elements') or a MAP (its keys' and its values'), as `parse` wrote them."""
+    return tuple(_split(kind[kind.index("<") + 1 : -1]))
+
+
 def _field(piece: str) -> Field:
     match = _NAME.match(piece)
     if match is None:

@@ -32,7 +32,8 @@ EXTRAS = {
 REASON = "__reason"
 COB = "__cob"
 HASH = "__content"
-TOMBSTONE = "tombstone"
+TOMBSTONE = formats.HEADER
+_NO_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")  # what stands for null in the name of a partition's folder
 _DAY_MICROS = 86_400_000_000
 _CLASSES = {
     "empty": "UndecodableRecord",
@@ -125,6 +126,10 @@ def _messages(plan: Plan) -> dict[str, str]:
         "undecodable": f"no format fits ({', '.join(plan.formats)})",
         "malformed": "the record does not fit the schema",
     }
+    for field in plan.fields:
+        partition = " or can't be a partition's name" if field.name in plan.partition_texts else ""
+        loss = f"field {field.name} does not convert to {field.type} without loss or doubt{partition}"
+        known[f"malformed:{field.name}"] = loss
     known |= {f"required:{name}": f"field {name} is missing" for name in plan.required}
     if plan.cob_field is not None:
         known["cob_invalid"] = f"field {plan.cob_field} is no date (YYYY-MM-DD)"
@@ -159,6 +164,8 @@ def _reason(plan: Plan, fails: Mapping[str, str]) -> Column:
 
 def _wrong(plan: Plan) -> Iterator[tuple[str, Column]]:
     """Yield all that may be wrong with a record that could be read, and whether it is, which is never null."""
+    for name in plan.partition_texts:
+        yield f"malformed:{name}", F.coalesce(F.col(FIELDS)[name].isin(*_NO_PARTITION), F.lit(False))
     for name in plan.required:
         yield f"required:{name}", _path(plan, name).isNull()
     if plan.cob_field is not None:

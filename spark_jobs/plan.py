@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingestor.errors import ConfigError
+from ingestor.errors import ConfigError, RefusedError
 from ingestor.settings_parse import OWN_COLUMNS
 from spark_jobs import avro, ddl, rules
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from spark_jobs.ddl import Field
 
 CONTENT = "content_sha256"  # silver's extra column where the content tells duplicates
+EDITION = 2  # of what the code makes of a plan: it rises with every change in what a record becomes
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COB_TYPES = ("STRING", "DATE", "TIMESTAMP")
 _KEY_TYPES_NOT = ("ARRAY<", "MAP<", "STRUCT<")
@@ -55,11 +56,24 @@ class Plan:
     tombstones: str
     registry: bool = False
     writers: tuple[tuple[int, str | None], ...] = ()  # the registry's schemas by id; None: it knows no such id
+    strict: bool = True
+    timestamps: tuple[tuple[str, str], ...] = ()  # what a number means, by the path of a TIMESTAMP; others are ISO
+    csv_header: bool = False
+    csv_quote: str | None = '"'
+    csv_escape: str | None = None
+    csv_null: str = ""
+    avro_by_user: bool = False  # else it was made of the DDL
+    partition_texts: tuple[str, ...] = ()  # STRING columns that silver is partitioned by
+    edition: int = EDITION
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """The schema's columns."""
         return ddl.parse(self.schema_ddl)
+
+    def unit(self, path: str) -> str:
+        """Return what a number means for the TIMESTAMP at a path."""
+        return dict(self.timestamps).get(path, "iso")
 
     @property
     def by_content(self) -> bool:
@@ -93,11 +107,15 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Return the plan that a text holds."""
+        """Return the plan that a text holds; RefusedError if other code would make something else of it."""
         raw: dict[str, Any] = json.loads(text)
-        for name in ("formats", "csv_columns", "required"):
+        if raw.get("edition", 1) != EDITION:
+            message = "a batch was begun by another version of the job, which converts and detects otherwise"
+            hint = "let that version end the batch (run its `parse` once), then change versions; nothing was written"
+            raise RefusedError(message, hint=hint)
+        for name in ("formats", "csv_columns", "required", "partition_texts"):
             raw[name] = tuple(raw[name])
-        for name in ("rules", "writers"):
+        for name in ("rules", "writers", "timestamps"):
             raw[name] = tuple((key, value) for key, value in raw[name])
         if raw["dedupe"] is not None:
             raw["dedupe"] = Dedupe(tuple(raw["dedupe"]["by"]), raw["dedupe"]["within_seconds"])
@@ -122,6 +140,16 @@ def make(route: str, settings: ParseSettings) -> Plan:
         dedupe=_dedupe(settings),
         tombstones=settings.tombstones,
         registry=settings.schema_registry is not None,
+        strict=settings.strict,
+        timestamps=checker.timestamps(fields, avro_text),
+        csv_header=settings.csv.header,
+        csv_quote=settings.csv.quote,
+        csv_escape=settings.csv.escape,
+        csv_null=settings.csv.null,
+        avro_by_user=avro_text is not None,
+        partition_texts=tuple(
+            each.name for each in fields if each.name in settings.partition_by and each.type == "STRING"
+        ),
     )
     checker.check(plan)
     return plan
@@ -173,6 +201,18 @@ class _Checker:
             raise self._error("schema", f"{inner[0]} starts with __, as the job's own columns do", "rename the field")
         return fields, text
 
+    def timestamps(self, fields: Sequence[Field], avro_text: str | None) -> tuple[tuple[str, str], ...]:
+        """Return what numbers mean for each TIMESTAMP: as configured, else as the schema's logical types say."""
+        kinds = dict(ddl.leaves(fields))
+        units = {} if avro_text is None else avro.units(avro.load(avro_text))
+        for path, unit in self._settings.timestamps.items():
+            if kinds.get(path) != "TIMESTAMP":
+                what = kinds.get(path, "no field of the schema")
+                known = ", ".join(name for name, kind in kinds.items() if kind == "TIMESTAMP") or "there is none"
+                raise self._error("timestamps", f"{path} is {what}", f"name TIMESTAMP fields: {known}")
+            units[path] = unit
+        return tuple(sorted((path, unit) for path, unit in units.items() if unit != "iso"))
+
     def csv_columns(self, fields: Sequence[Field]) -> tuple[str, ...]:
         """Return the columns of a CSV record: those named, else the schema's flat ones."""
         nested = {field.name for field in fields if not field.flat}
@@ -213,8 +253,9 @@ class _Checker:
             if name not in columns:
                 known = [*names, *(each for each in columns if each not in names)]
                 raise self._error("partition_by", f"{name} is no column of silver", f"columns: {', '.join(known)}")
-            if not columns[name].flat:
-                raise self._error("partition_by", f"{name} is not flat", "choose a flat column, such as cob_date")
+            if not columns[name].flat or columns[name].type == "BINARY":
+                what = "not flat" if not columns[name].flat else "BINARY, which no folder's name can hold"
+                raise self._error("partition_by", f"{name} is {what}", "choose a flat column, such as cob_date")
         if len(self._settings.partition_by) == len(columns):
             raise self._error("partition_by", "leaves no column for the files", "partition by fewer columns")
 

@@ -46,6 +46,8 @@ _FIXED = {
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",  # would read fewer fields and miss bad ones
     "spark.sql.optimizer.enableCsvExpressionOptimization": "false",
     "spark.sql.csv.parser.columnPruning.enabled": "false",
+    "spark.sql.json.enablePartialResults": "false",  # a record is read whole or not at all, within arrays too
+    "spark.sql.variant.allowDuplicateKeys": "false",
     "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

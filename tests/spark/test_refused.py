@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from ingestor.errors import RefusedError
 from ingestor.settings_parse import ParseSettings
 from spark_jobs import cli, rules
 from spark_jobs.plan import Plan, make
@@ -25,7 +26,10 @@ DOCUMENT: dict[str, Any] = {
     "kafka": {"bootstrap.servers": "127.0.0.1:1", "group.id": "shop"},
     "routes": {"events": {"topics": ["events"], "table": "raw"}},
 }
-GOOD: dict[str, Any] = {"schema": "user_id STRING, amount DOUBLE, cob STRING, place STRUCT<city: STRING>"}
+GOOD: dict[str, Any] = {
+    "schema": "user_id STRING, amount DOUBLE, cob STRING, place STRUCT<city: STRING>, raw BINARY, at TIMESTAMP, "
+    "visits ARRAY<STRUCT<at: TIMESTAMP>>"
+}
 
 
 class Refusal:
@@ -119,6 +123,12 @@ def test_a_command_line_that_can_not_be_meant_is_refused(arguments: tuple[str, .
         ({"cob": {"field": "cob", "column": "amount"}}, "parse.events.cob.column: amount is a field of the schema too"),
         ({"dedupe": {"by": ["place"]}}, "parse.events.dedupe.by: place is no flat field"),
         ({"partition_by": ["day"]}, "parse.events.partition_by: day is no column of silver"),
+        ({"partition_by": ["raw"]}, "parse.events.partition_by: raw is BINARY, which no folder's name can hold"),
+        (
+            {"timestamps": {"amount": "millis"}},
+            "parse.events.timestamps: amount is DOUBLE — name TIMESTAMP fields: at, visits.at",
+        ),
+        ({"timestamps": {"nosuch": "millis"}}, "parse.events.timestamps: nosuch is no field of the schema"),
         ({"csv": {"columns": ["place"]}}, "parse.events.csv.columns: place is no flat field"),
         (None, "no route is parsed"),
     ],
@@ -193,6 +203,37 @@ def test_a_plan_survives_being_written_down() -> None:
         "required": ["user_id"],
         "cob": {"field": "cob"},
         "dedupe": {"by": ["user_id"], "within": "90s"},
+        "timestamps": {"at": "millis", "visits.at": "seconds"},
+        "csv": {"header": True, "quote": None, "null": "-"},
+        "partition_by": ["user_id"],
     }
     plan = make("events", ParseSettings.model_validate(parse)).with_writers({7: None, 3: json.dumps("x")})
     assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_batch_that_another_version_began_is_not_ended_by_this_one() -> None:
+    """The half that is in the tables was made by other rules; asked again, the answer is the same."""
+    older = json.loads(make("events", ParseSettings.model_validate(GOOD)).to_json())
+    del older["edition"]  # as in the first version
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="a batch was begun by another version") as refused:
+            Plan.from_json(json.dumps(older))
+        assert "let that version end the batch" in refused.value.hint
+
+
+def test_an_avro_schema_says_what_numbers_mean(tmp_path: Path) -> None:
+    """Its logical types do, within arrays and named types too; the configuration has the last word."""
+    at = {"type": "long", "logicalType": "timestamp-millis"}
+    place = {"type": "record", "name": "Place", "fields": [{"name": "seen", "type": ["null", at]}]}
+    fields = [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-millis"}},
+        {"name": "home", "type": place},
+        {"name": "work", "type": {"type": "array", "items": "Place"}},
+        {"name": "other", "type": "long"},
+    ]
+    (tmp_path / "event.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    parse = {"schema": str(tmp_path / "event.avsc"), "timestamps": {"at": "iso", "local": "seconds"}}
+    plan = make("events", ParseSettings.model_validate(parse))
+    assert dict(plan.timestamps) == {"local": "seconds", "home.seen": "millis", "work.seen": "millis"}
+    assert (plan.unit("at"), plan.unit("home.seen")) == ("iso", "millis")

@@ -79,6 +79,8 @@ def _scalar(value: object) -> str:
         return f"{value:g}"
     if isinstance(value, bool):
         return str(value).lower()
+    if value == '"':
+        return f"'{value}'"
     return str(value) if str(value).strip(_NEEDS_QUOTES) == str(value) != "" else f'"{value}"'
 
 

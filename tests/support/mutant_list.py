@@ -1134,4 +1134,18 @@ MUTANTS = (
         "closed",
         ("tests/integration/test_letters_once.py::test_what_was_replayed_stays_so_after_a_restore",),
     ),
+    Mutant(
+        "one character as delimiter and quote",
+        "settings_parse.py",
+        "        if self.delimiter in (self.quote, self.escape):\n",
+        "        if False:\n",
+        (_unit("settings_refused"),),
+    ),
+    Mutant(
+        "timestamps that nobody looks at",
+        "settings_parse.py",
+        "        if self.timestamps and not self.strict:\n",
+        "        if False:\n",
+        (_unit("settings_refused"),),
+    ),
 )

@@ -225,7 +225,15 @@ def test_all_of_a_parse_section_is_read() -> None:
             "checkpoint": "s3://lake/silver/_checkpoints",
             "formats": ["json", "csv"],
             "schema": "schemas/events.avsc",
-            "csv": {"columns": ["user_id", "cob"], "delimiter": ";"},
+            "csv": {
+                "columns": ["user_id", "cob"],
+                "delimiter": ";",
+                "header": True,
+                "quote": "'",
+                "escape": "\\",
+                "null": "-",
+            },
+            "timestamps": {"created_at": "millis", "order.paid_at": "seconds"},
             "cob": {"field": "cob", "column": "cob_date"},
             "required": ["user_id"],
             "rules": {"positive_amount": "amount >= 0"},
@@ -242,6 +250,8 @@ def test_all_of_a_parse_section_is_read() -> None:
     assert parse.dedupe is not None
     assert parse.dedupe.by == ("request_id",)
     assert parse.dedupe.within == timedelta(days=7)
+    assert (parse.strict, parse.timestamps["order.paid_at"]) == (True, "seconds")
+    assert (parse.csv.header, parse.csv.quote, parse.csv.escape, parse.csv.null) == (True, "'", "\\", "-")
 
 
 def test_a_schema_may_be_ddl_and_duplicates_may_be_found_by_content() -> None:

@@ -102,6 +102,11 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
     assert reading(tmp_path, text) == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}}
 
 
+def test_a_key_may_be_called_null(tmp_path: Path) -> None:
+    """As `parse.NAME.csv.null` is: YAML reads it as nothing. Elsewhere it is an unknown key like any other."""
+    assert reading(tmp_path, "csv: {null: NA, quote: null}") == {"csv": {"null": "NA", "quote": None}}
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
