@@ -6,7 +6,10 @@ date or time, be it in a comparison.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +43,14 @@ def _in(expression: Any) -> str | None:  # noqa: ANN401 - Java's own
         word = _word(expression)
         if word is not None:
             return f"'{word}' as a {expression.dataType().typeName()}"
-    return next(filter(None, map(_in, _each(expression.children()))), None)
+    return next(filter(None, map(_in, _inside(expression))), None)
+
+
+def _inside(expression: Any) -> Iterator[Any]:  # noqa: ANN401 - Java's own
+    """Yield what an expression is made of, and what Spark puts in its place: `to_date` hides a cast."""
+    yield from _each(expression.children())
+    with contextlib.suppress(Py4JError):  # most have none
+        yield expression.replacement()
 
 
 def _word(cast: Any) -> str | None:  # noqa: ANN401 - Java's own
