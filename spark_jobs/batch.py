@@ -1,9 +1,9 @@
 """One batch of raw rows into silver and quarantine, exactly once each, whenever and however often it is tried.
 
-Quarantine is written first, then silver, each with the batch's number as a txn in the same log entry. A try that finds
-a write landed does not repeat it and takes its numbers from the log. What goes to quarantine follows from rows and plan
-alone, so it does not matter that silver may have changed between two tries; which rows of silver are duplicates is
-decided with silver as it is when it is written, where no row of this batch can be yet.
+Quarantine is written first, then silver, each with the step's number as a txn in the same log entry. A try that finds
+a write landed does not repeat it and takes its numbers from the log. Rows and plan are those of the step's claim, so
+what goes to quarantine is the same in each try; which rows are duplicates is decided with silver as it is before the
+step's commit, and between a claim and its commit nothing else of the route is written there.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from spark_jobs import duplicates, parsing, registry
 from spark_jobs.balance import Balance
-from spark_jobs.duplicates import Range
+from spark_jobs.duplicates import Range, Times
 from spark_jobs.parsing import REASON, TOMBSTONE
 from spark_jobs.places import TableLog
+from spark_jobs.steps import Superseded
 from spark_jobs.tables import Landed, Sink
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.checkpoint import Checkpoint
     from spark_jobs.plan import Plan
+    from spark_jobs.raw import Raw
+    from spark_jobs.steps import Step
 
 WAITING = StorageLevel.MEMORY_AND_DISK_DESER  # PySpark's plain one compresses what is in memory too
 _ROW = "__row"
@@ -37,34 +37,33 @@ _REGISTRY_IDS_MAX = 1_000  # schemas of one batch; bytes that are no Avro must n
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a route's batches need."""
+    """What a route's steps need."""
 
     session: SparkSession
-    plan: Plan
+    plan: Plan  # by the present configuration
     registry_url: str | None
-    checkpoint: Checkpoint
+    raw: Raw
     silver: Sink
     quarantine: Sink
 
-    def process(self, raw: DataFrame, batch: int) -> Balance:
+    def process(self, step: Step) -> Balance:
         """Bring a batch to its end; return where its rows went."""
-        rejected, accepted = self.quarantine.landed(batch), self.silver.landed(batch)
-        cached = raw.persist(WAITING) if self.plan.registry else raw
-        if rejected is None and accepted is None:
-            plan = with_registry(self.plan, cached, self.registry_url)
-            self.checkpoint.keep_plan(batch, plan)
-        else:
-            plan = self.checkpoint.kept_plan(batch)
+        plan, batch = step.plan, step.batch
+        assert plan is not None  # noqa: S101 - each claim of a batch has both
+        assert batch is not None  # noqa: S101 - same
+        if not batch.files:
+            return Balance()
         # One column of whole rows: a cache of a dozen columns costs as much as half of the parsing.
-        kept = parsing.outcomes(cached, plan).select(F.struct("*").alias(_ROW)).persist(WAITING)
+        outcomes = parsing.outcomes(self.raw.rows(batch), plan)
+        kept = outcomes.select(F.struct("*").alias(_ROW)).persist(WAITING)
         found = kept.select(f"{_ROW}.*")
         try:
             counted = count(found, times=plan.dedupe is not None)
-            if rejected is None or accepted is None:
-                rejected, accepted = self._write(found, counted, plan, batch, (rejected, accepted))
+            rejected, accepted = self._write(found, counted, plan, step)
         finally:
             kept.unpersist()
-            cached.unpersist()
+        if rejected.void or accepted.void:
+            raise Superseded(f"step {step.number}")
         return Balance(
             raw=counted.rows,
             silver=accepted.rows,
@@ -73,46 +72,56 @@ class Job:
             tombstones=counted.tombstones,
         )
 
-    def _write(
-        self, found: DataFrame, counted: Counted, plan: Plan, batch: int, landed: tuple[Landed | None, Landed | None]
-    ) -> tuple[Landed, Landed]:
-        """Write what has not landed yet."""
-        rejected, accepted = landed
-        fresh, left = self._fresh(found, counted, times=plan.dedupe is not None)
+    def _write(self, found: DataFrame, counted: Counted, plan: Plan, step: Step) -> tuple[Landed, Landed]:
+        """Write what has not landed yet.
+
+        Whether there is a commit in a table follows from the claim alone, also where all rows are known there already:
+        so it can be told from the tables whether a step is over.
+        """
+        silver = TableLog(self.session, self.silver.table)
+        silver_version = silver.version  # before it is known whether the step is in it
+        rejected = self.quarantine.landed(step) if counted.rejected else Landed()
+        accepted = self.silver.landed(step) if counted.valid else Landed()
+        if rejected is not None and accepted is not None:
+            return rejected, accepted
+        silver_rows = silver.at(silver_version)
+        fresh, left = self._fresh(found, counted, silver_rows, times=plan.dedupe is not None)
         if rejected is None:
             again = counted.rejected - left.rejected
-            rows = parsing.quarantine_rows(fresh, plan)
-            rejected = self.quarantine.append(rows, batch, duplicates=again) if left.rejected else Landed(0, again)
-        if accepted is None:
-            accepted = self._accept(fresh, counted, left, plan, batch)
-        return rejected, accepted
+            rejected = self.quarantine.append(parsing.quarantine_rows(fresh, plan), step, duplicates=again)
+        if accepted is None and not rejected.void:
+            again = counted.valid - left.valid
+            accepted = add_to_silver(self.silver, fresh, silver_rows, plan, left, step, again)
+        return rejected, accepted or Landed()
 
-    def _accept(self, fresh: DataFrame, counted: Counted, left: Counted, plan: Plan, batch: int) -> Landed:
-        again = counted.valid - left.valid
-        if plan.dedupe is None or not left.valid or left.times is None:
-            rows = parsing.silver_rows(fresh, plan)
-            return self.silver.append(rows, batch, duplicates=again) if left.valid else Landed(0, again)
-        doubles = duplicates.by_key(self.session, fresh, self.silver.table, plan, left.times).persist()
-        try:
-            number = doubles.count()
-            rows = parsing.silver_rows(duplicates.without(fresh, doubles, number), plan)
-            if number == left.valid:
-                return Landed(0, again + number)
-            return self.silver.append(rows, batch, duplicates=again + number)
-        finally:
-            doubles.unpersist()
-
-    def _fresh(self, found: DataFrame, counted: Counted, *, times: bool) -> tuple[DataFrame, Counted]:
+    def _fresh(
+        self, found: DataFrame, counted: Counted, silver: DataFrame, *, times: bool
+    ) -> tuple[DataFrame, Counted]:
         """Return the rows whose coordinates are new, and count them again if some are not."""
         fresh = found
         if counted.distinct < counted.rows:
             fresh = duplicates.one_of_each(fresh)
-        for table, topic in ((self.silver.table, "source_topic"), (self.quarantine.table, "stream_topic")):
-            if TableLog(self.session, table).version > 0:  # else nothing was ever written there
-                taken = duplicates.seen(self.session, table, topic, counted.ranges)
-                if not taken.isEmpty():
-                    fresh = duplicates.without(fresh, taken.distinct(), taken.count())
+        quarantine = TableLog(self.session, self.quarantine.table)
+        for rows, topic in ((silver, "source_topic"), (quarantine.at(quarantine.version), "stream_topic")):
+            taken = duplicates.seen(rows, topic, counted.ranges)
+            if not taken.isEmpty():
+                fresh = duplicates.without(fresh, taken.distinct(), taken.count())
         return (fresh, counted) if fresh is found else (fresh, count(fresh, times=times))
+
+
+def add_to_silver(
+    sink: Sink, fresh: DataFrame, silver: DataFrame, plan: Plan, left: Counted, step: Step, again: int
+) -> Landed:
+    """Append valid rows that are new to silver, less those that are duplicates by their key."""
+    if plan.dedupe is None or left.times is None:
+        return sink.append(parsing.silver_rows(fresh, plan), step, duplicates=again)
+    doubles = duplicates.by_key(fresh, silver, plan, left.times).persist()
+    try:
+        number = doubles.count()
+        rows = parsing.silver_rows(duplicates.without(fresh, doubles, number), plan)
+        return sink.append(rows, step, duplicates=again + number)
+    finally:
+        doubles.unpersist()
 
 
 def with_registry(plan: Plan, raw: DataFrame, url: str | None) -> Plan:
@@ -136,7 +145,7 @@ class Counted:
     rejected: int
     tombstones: int
     ranges: tuple[Range, ...]
-    times: tuple[datetime, datetime] | None  # of valid rows; None if nobody asked, or none has one
+    times: Times | None  # of valid rows; None if nobody asked, or none has one
 
 
 def count(found: DataFrame, *, times: bool) -> Counted:
@@ -147,7 +156,7 @@ def count(found: DataFrame, *, times: bool) -> Counted:
     """
     valid, tombstone = F.col(REASON).isNull(), F.coalesce(F.col(REASON) == TOMBSTONE, F.lit(False))
     word, bit = F.expr(f"stream_offset >> {_WORD_SHIFT}"), F.expr(f"1L << cast(stream_offset & {_WORD_MASK} AS INT)")
-    at = F.col("message_timestamp") if times else F.lit(None).cast("timestamp")
+    at = F.unix_micros("message_timestamp") if times else F.lit(None).cast("bigint")
     counted = found.groupBy("stream_topic", "stream_partition", word.alias("__word")).agg(
         F.count("*").alias("rows"),
         F.bit_count(F.bit_or(bit)).alias("distinct"),
@@ -177,5 +186,5 @@ def count(found: DataFrame, *, times: bool) -> Counted:
         rejected=rows - valid_rows - tombstones,
         tombstones=tombstones,
         ranges=tuple(Range(p["stream_topic"], p["stream_partition"], p["first"], p["last"]) for p in parts),
-        times=(min(since), max(until)) if since else None,
+        times=Times(min(since), max(until)) if since else None,
     )

@@ -1,28 +1,28 @@
-"""What a route's checkpoint keeps beside Spark's own files: who it is, and by which plan its last batch was begun.
+"""A route's checkpoint: its steps, each claimed by one file and ended by another, and which tables they belong to.
 
-A batch writes into two tables, one after the other. If it dies in between, the second write must go by what the first
-went by: so the plan is written down before the first. A plan is only taken up again if a write of its batch has landed;
-else nothing depends on it, and the present configuration counts (which may be what mends a batch that failed).
+Both files are created where none is, whole and synced: of two runs one wins. The next step is claimed when the last
+one has ended, so what is open is at most the newest; whoever comes takes it up. Checkpoints that Spark's streaming kept
+for earlier versions of the jobs are gone on from (`legacy`).
 """
 
 from __future__ import annotations
 
-import json
 import uuid
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
-from ingestor.errors import ConfigError, RefusedError
+from ingestor.errors import ConfigError
+from spark_jobs import legacy
 from spark_jobs.places import Files, TableLog, spark_path
-from spark_jobs.plan import Plan
+from spark_jobs.steps import FOLDER, End, Head, Step, Superseded, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-_FOLDER = "_spark_jobs"
-_KEPT = 2
+T = TypeVar("T")
+_KEPT = 20  # steps
 _RESET = "to parse from the start, keeping what the tables have, run `spark_jobs reset`; or bring the checkpoint back"
 
 
@@ -33,81 +33,126 @@ class Checkpoint:
     session: SparkSession
     place: str
     prefix: str  # of the txn ids of all checkpoints that the route ever had
+    by: str = field(default_factory=lambda: uuid.uuid4().hex[:12])  # this run
 
     @property
     def path(self) -> str:
         """Return where it lies, as Spark calls it."""
         return spark_path(self.place)
 
-    def app_id(self, tables: Sequence[str]) -> str:
-        """Return the txn id of its batches; refuse a checkpoint that does not go with the tables.
+    @property
+    def folder(self) -> str:
+        """Return where its own files lie."""
+        return f"{self.path}/{FOLDER}"
 
-        Batches are numbered from 0 in a new checkpoint: under an old id they would be skipped, under a new one all that
-        was quarantined would be again.
+    def head(self) -> Head | None:
+        """Return how far the steps have come; None if there are none."""
+        numbers = self._numbers()
+        if not numbers:
+            return legacy.head(self)
+        number = max(numbers)
+        step = self._read(self._step_path(number), Step.from_json)
+        end = self._read(self._end_path(number), End.from_json)
+        if step is None:
+            raise ConfigError(f"checkpoint {self.place}: {self._step_path(number)} is gone", hint=_RESET)
+        return Head(number, step.app_id, step.begin if end is None else end.position, step, end)
+
+    def next_number(self) -> int:
+        """Return the number after all that were ever claimed here, whether they can be read or not."""
+        return max([*self._numbers(), *legacy.numbers(self)], default=-1) + 1
+
+    def new_app_id(self) -> str:
+        """Return a txn id for steps that don't go on from others."""
+        return f"{self.prefix}{uuid.uuid4().hex[:12]}"
+
+    def claim(self, step: Step) -> bool:
+        """Claim a step; False if another run has claimed that number."""
+        if not Files(self.session).create(self._step_path(step.number), step.to_json()):
+            return False
+        if max(self._numbers()) > step.number:  # its file was cleaned away: this run slept through many steps
+            raise Superseded(f"step {step.number}")
+        return True
+
+    def end(self, step: Step, end: End) -> bool:
+        """Write down that a step has ended; False if another run has done so."""
+        mine = Files(self.session).create(self._end_path(step.number), end.to_json())
+        self._clean(step.number, end)
+        return mine
+
+    def require_known(self, tables: Tables, silver: str, quarantine: str, raw: str) -> None:
+        """Refuse tables that are not those of the last step, and a checkpoint that is not that of the tables.
+
+        What is gone would be made anew and stay without the rows that were parsed already.
         """
-        files = Files(self.session)
-        identity = files.read(f"{self.path}/{_FOLDER}/identity")
-        logs = [TableLog(self.session, table) for table in tables]
-        if identity is None:
-            if self.last_batch() is not None:
-                raise ConfigError(f"checkpoint {self.place} is not one of ours", hint="choose another checkpoint")
-            for log, table in zip(logs, tables, strict=True):
-                if log.exists and log.txn_ids(self.prefix):
-                    raise ConfigError(f"checkpoint {self.place} is new, but {table} has batches of it", hint=_RESET)
-            return self.found()
-        last = self.last_batch()
-        for log, table in zip(logs, tables, strict=True):
-            txn = log.txn(identity) if log.exists else None
-            if txn is not None and (last is None or txn > last):
-                msg = f"checkpoint {self.place} ends before batch {txn}, which {table} has"
-                raise ConfigError(msg, hint=_RESET)
-        return identity
+        head = self.head()
+        if head is None:
+            self._require_new(silver, quarantine)
+            return
+        for place in (silver, quarantine):
+            log = TableLog(self.session, place)
+            txn = log.txn(head.app_id) if log.exists else None
+            if txn is not None and txn > head.number:
+                raise ConfigError(f"checkpoint {self.place} ends before batch {txn}, which {place} has", hint=_RESET)
+        places = {"silver": silver, "quarantine": quarantine}
+        known = head.step.tables if head.step is not None else legacy.tables(self, head, places)
+        for name, place in {**places, "raw": raw}.items():
+            was, found = getattr(known, name), getattr(tables, name)
+            if was is not None and was != found:
+                raise _unknown(name, place, gone=found is None)
 
-    def found(self) -> str:
-        """Begin a new checkpoint; return its txn id."""
-        identity = f"{self.prefix}{uuid.uuid4().hex[:12]}"
-        Files(self.session).write(f"{self.path}/{_FOLDER}/identity", identity)
-        return identity
+    def _require_new(self, *places: str) -> None:
+        if Files(self.session).names(f"{self.path}/offsets"):
+            raise ConfigError(f"checkpoint {self.place} is not one of ours", hint="choose another checkpoint")
+        for place in places:
+            log = TableLog(self.session, place)
+            if log.exists and log.txn_ids(self.prefix):
+                raise ConfigError(f"checkpoint {self.place} is new, but {place} has batches of it", hint=_RESET)
 
-    def clear(self) -> None:
-        """Forget all progress, and begin anew."""
-        Files(self.session).remove(self.path)
-        self.found()
+    def _numbers(self) -> list[int]:
+        names = Files(self.session).names(f"{self.folder}/steps")
+        return [int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdecimal()]
 
-    def last_batch(self) -> int | None:
-        """Return the number of the last batch that was begun."""
-        numbers = [int(name) for name in Files(self.session).names(f"{self.path}/offsets") if name.isdecimal()]
-        return max(numbers, default=None)
-
-    def finished_batch(self) -> int | None:
-        """Return the number of the last batch that was finished."""
-        numbers = [int(name) for name in Files(self.session).names(f"{self.path}/commits") if name.isdecimal()]
-        return max(numbers, default=None)
-
-    def offset_of(self, batch: int) -> dict[str, object] | None:
-        """Return where in the raw table a batch ends, as Delta's source notes it."""
-        text = Files(self.session).read(f"{self.path}/offsets/{batch}")
+    def _read(self, path: str, parse: Callable[[str], T]) -> T | None:
+        text = Files(self.session).read(path)
         if text is None:
             return None
-        found: dict[str, object] = json.loads(text.splitlines()[-1])
-        return found
+        try:
+            return parse(text)
+        except (ValueError, KeyError, TypeError):
+            what = "damaged" if text.strip() else "empty"
+            msg = f"checkpoint {self.place}: {path} is {what}, and so it is not known how far parsing has come"
+            raise ConfigError(msg, hint=_RESET) from None
 
-    def keep_plan(self, batch: int, plan: Plan) -> None:
-        """Write down by which plan a batch goes."""
+    def _clean(self, number: int, end: End) -> None:
+        """Remove steps of long ago, and the list of files that only a first parse needs."""
         files = Files(self.session)
-        files.write(self._plan_path(batch), plan.to_json())
-        for name in files.names(f"{self.path}/{_FOLDER}"):
-            number = name.removeprefix("plan-").removesuffix(".json")
-            if name.startswith("plan-") and number.isdecimal() and int(number) <= batch - _KEPT:
-                files.remove(f"{self.path}/{_FOLDER}/{name}")
+        for old in self._numbers():
+            if old <= number - _KEPT:
+                files.remove(self._step_path(old))
+                files.remove(self._end_path(old))
+        if end.position is None or end.position.snapshot:
+            return
+        for name in files.names(self.folder):
+            if name.startswith("files-"):
+                files.remove(f"{self.folder}/{name}")
 
-    def kept_plan(self, batch: int) -> Plan:
-        """Return the plan by which a batch began to write."""
-        text = Files(self.session).read(self._plan_path(batch))
-        if text is None:
-            msg = f"checkpoint {self.place}: batch {batch} is half written, and its plan is gone"
-            raise RefusedError(msg, hint=_RESET)
-        return Plan.from_json(text)
+    def _step_path(self, number: int) -> str:
+        return f"{self.folder}/steps/{number:010d}.json"
 
-    def _plan_path(self, batch: int) -> str:
-        return f"{self.path}/{_FOLDER}/plan-{batch}.json"
+    def _end_path(self, number: int) -> str:
+        return f"{self.folder}/steps/{number:010d}.end"
+
+
+def _unknown(name: str, place: str, *, gone: bool) -> ConfigError:
+    state = "is gone" if gone else "is another one than before"
+    if name == "raw":
+        hint = (
+            "set routes.….table back or bring it back; for a new one take new places for table, quarantine and "
+            "checkpoint, or run `spark_jobs reset --empty`: its offsets would be taken for rows that are there"
+        )
+    else:
+        hint = (
+            "set its path back or bring it back; or run `spark_jobs reset`, which parses all that raw still has again "
+            "and counts rows that are there already"
+        )
+    return ConfigError(f"{name} table {place} {state}, but the checkpoint has parsed rows of it", hint=hint)

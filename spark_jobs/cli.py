@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from ingestor import command_line, logs, settings
+from ingestor import command_line
 from ingestor.errors import ConfigError, IngestorError
 from ingestor.settings_types import duration
 from ingestor.signals import Stop
-from spark_jobs import plan as plans
+from spark_jobs.rounds import Rounds, leave
+from spark_jobs.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
-    from ingestor.settings import Settings
     from spark_jobs.parse import Route
 
+STATE = "_spark_jobs/state.json"  # of each route, in its checkpoint
 app = typer.Typer(
     name="spark_jobs",
     no_args_is_help=True,
@@ -45,61 +44,6 @@ Every = Annotated[str | None, typer.Option("--every", metavar="10m", help="Again
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 
 
-class Run:
-    """One command: its configuration, checked before Spark starts, and its session."""
-
-    def __init__(self, config: Path, route: str | None, conf: list[str] | None) -> None:
-        self.settings: Settings = settings.load(config)
-        logs.configure(self.settings.log.format, self.settings.log.level)
-        self._conf = dict(_pair(each) for each in conf or ())
-        if not self.settings.parse:
-            raise ConfigError(f"{config}: no route is parsed", hint="add parse: {ROUTE: {schema: …}}")
-        if route is not None and route not in self.settings.parse:
-            known = ", ".join(self.settings.parse)
-            raise ConfigError(f"--route {route}: no such route is parsed", hint=f"routes: {known}")
-        names = [route] if route is not None else list(self.settings.parse)
-        self.plans = {name: plans.make(name, self.settings.parse[name]) for name in names}
-
-    def require_columns(self, option: str, names: list[str]) -> None:
-        """Refuse columns that a route's silver has not."""
-        for route, plan in self.plans.items():
-            known = [field.name for field in plan.silver]
-            for name in names:
-                if name not in known or name in self.settings.parse[route].partition_by:
-                    msg = f"{option} {name}: is no column of route {route}'s silver that rows could be laid out by"
-                    raise ConfigError(msg, hint=f"columns: {', '.join(known)}; not those of partition_by")
-
-    @contextlib.contextmanager
-    def session(self) -> Iterator[tuple[SparkSession, list[Route]]]:
-        """Start Spark, and stop it in the end."""
-        from spark_jobs import session, stores
-        from spark_jobs.failures import explain
-        from spark_jobs.parse import route_of
-
-        routes = [route_of(self.settings, name, plan) for name, plan in self.plans.items()]
-        quiet = self.settings.log.level != "DEBUG"
-        spark = session.start(
-            {**stores.options(self.settings, routes), **self._conf}, s3=stores.any_s3(routes), quiet=quiet
-        )
-        try:
-            stores.require_safe(spark, routes)
-            yield spark, routes
-        except IngestorError:
-            raise
-        except Exception as error:
-            raise explain(error, doing="Spark") from error
-        finally:
-            with contextlib.suppress(Exception):
-                session.stop(spark)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not sign or not key.startswith("spark."):
-        raise ConfigError(f"--conf {text}: is no setting", hint="write --conf spark.KEY=VALUE")
-    return key, value
-
-
 def _say(document: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
     typer.echo(document if isinstance(document, str) else json.dumps(document))
 
@@ -115,25 +59,51 @@ def parse(config: Config, route: OnlyRoute = None, every: Every = None, conf: Co
 
     Example: python -m spark_jobs parse orders.yaml --route user-events
     """
-    from spark_jobs.balance import Balance
-    from spark_jobs.parse import parse as run
+    from spark_jobs.failures import JavaEndedError
 
     pause = _pause(every)
     stop = Stop("spark_jobs: stopped at once; the next run takes up what this one left")
     stop.listen()
-    with Run(config, route, conf).session() as (spark, routes):
-        stop.listen()  # again: Spark has taken SIGINT for itself
-        while True:
-            total = Balance()
-            for each in routes:
-                found = run(spark, each, stopping=stop.asked)
-                total += found
-                if len(routes) > 1:
-                    _say({"route": each.name, **json.loads(found.to_json())})
-            _say(total.to_json())
-            sys.stdout.flush()
-            if pause is None or stop.wait(pause):
-                return
+    run, rounds = Run(config, route, conf), Rounds(pause)
+    try:
+        with run.session() as spark:
+            stop.listen()  # again: Spark has taken SIGINT for itself
+            while True:
+                _parse_round(run, spark, rounds, stop)
+                if pause is None or stop.wait(pause):
+                    break
+    except JavaEndedError as error:
+        if not stop.asked():
+            raise
+        if pause is None:
+            hint = "nothing is lost; the next run takes up what this one left"
+            raise IngestorError("ended by a signal, and Spark with it", hint=hint) from error
+    rounds.require_well()
+
+
+def _parse_round(run: Run, spark: SparkSession, rounds: Rounds, stop: Stop) -> None:
+    """Parse each route; say where the rows of each, and of all, have gone."""
+    from spark_jobs.balance import Balance
+    from spark_jobs.parse import parse as parse_route
+    from spark_jobs.places import Files, spark_path
+
+    found: dict[str, Balance] = {}
+
+    def work(route: Route) -> None:
+        found[route.name] = parse_route(spark, route, stopping=stop.asked)
+
+    tried = [name for name in run.names if rounds.due(name)]
+    run.each(spark, rounds, work)
+    for name in tried:
+        error, balance = rounds.health[name].error, found.get(name)
+        if len(run.names) > 1:
+            told = {"error": str(error), "exit_code": error.exit_code} if error is not None else {}
+            _say({"route": name, **(told or asdict(found[name]))})
+        state = f"{run.settings.parse[name].checkpoint}/{STATE}"
+        leave(partial(Files(spark).replace, spark_path(state)), rounds.state(name, balance))
+    if found:
+        _say(sum(found.values(), Balance()).to_json())
+    sys.stdout.flush()
 
 
 @app.command(short_help="Parse quarantined rows again.")
@@ -143,15 +113,16 @@ def reparse(config: Config, route: OnlyRoute = None, conf: Conf = None) -> None:
     Example: python -m spark_jobs reparse orders.yaml --route user-events
     """
     from spark_jobs.balance import Balance
-    from spark_jobs.reparse import reparse as run
+    from spark_jobs.reparse import reparse as reparse_route
 
-    with Run(config, route, conf).session() as (spark, routes):
-        total = Balance()
-        for each in routes:
-            found = run(spark, each)
-            found.require_even(f"route {each.name}")
-            total += found
-        _say(total.to_json())
+    run = Run(config, route, conf)
+    found: list[Balance] = []
+    with run.session() as spark:
+        try:
+            run.once(spark, lambda each: found.append(reparse_route(spark, each)))
+        finally:
+            if found:
+                _say(sum(found, Balance()).to_json())
 
 
 @app.command(short_help="Make few files of many, while ingestors go on.")
@@ -174,12 +145,15 @@ def compact(
     prepared = Run(config, route, conf)
     columns = [name.strip() for name in (zorder or "").split(",") if name.strip()]
     prepared.require_columns("--zorder", columns)
-    with prepared.session() as (spark, routes):
-        for each in routes:
-            for table, by in ((each.raw, []), (each.settings.table, columns)):
-                summary = run(spark, table, zorder=by, target_bytes=target_bytes)
-                if summary is not None:
-                    _say({"route": each.name, **asdict(summary)})
+
+    def work(each: Route) -> None:
+        for table, by in ((each.raw, []), (each.settings.table, columns)):
+            summary = run(spark, table, zorder=by, target_bytes=target_bytes)
+            if summary is not None:
+                _say({"route": each.name, **asdict(summary)})
+
+    with prepared.session() as spark:
+        prepared.once(spark, work)
 
 
 @app.command(short_help="Remove files that no version needs any more.")
@@ -196,12 +170,16 @@ def vacuum(
     """
     from spark_jobs.vacuum import vacuum as run
 
-    with Run(config, route, conf).session() as (spark, routes):
-        for each in routes:
-            for removal in run(spark, each, hours=hours, delete=delete):
-                for path in () if delete else removal.files:
-                    _say(path)
-                _say(removal.line)
+    prepared = Run(config, route, conf)
+
+    def work(each: Route) -> None:
+        for removal in run(spark, each, hours=hours, delete=delete):
+            for path in () if delete else removal.files:
+                _say(path)
+            _say(removal.line)
+
+    with prepared.session() as spark:
+        prepared.once(spark, work)
 
 
 @app.command(short_help="Forget how far parsing has come; asks first.")
@@ -225,10 +203,13 @@ def reset(
     for each in wanted:
         if not (yes or command_line.confirm(question(each, empty=empty))):
             raise ConfigError(f"route {each.name}: not reset", hint="answer y, or give --yes")
-    with prepared.session() as (spark, routes):
-        for each in routes:
-            run(spark, each, empty=empty)
-            _say(f"{each.name}: the next parse begins at the start")
+
+    def work(each: Route) -> None:
+        run(spark, each, empty=empty)
+        _say(f"{each.name}: the next parse begins at the start")
+
+    with prepared.session() as spark:
+        prepared.once(spark, work)
 
 
 def _bytes(text: str) -> int:

@@ -11,15 +11,19 @@ import json
 import sys
 import threading
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
 from ingestor import command_line
 from spark_jobs.balance import Balance
-from spark_jobs.cli import Config, Run
 from spark_jobs.compact import compact
 from spark_jobs.parse import parse
 from spark_jobs.places import TableLog
+from spark_jobs.run import Run
+
+if TYPE_CHECKING:
+    from spark_jobs.cli import Config
 
 _TARGET_BYTES = 256 << 20
 _PAUSE_SECONDS = 1.0
@@ -38,8 +42,10 @@ def demo(config: Config) -> None:
         landed.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    with Run(config, None, None).session() as (spark, routes):
-        for route in routes:
+    run = Run(config, None, None)
+    with run.session() as spark:
+        for name in run.names:
+            route = run.route(spark, name)
             total, all_there = Balance(), False
             while not all_there:
                 all_there = landed.wait(_PAUSE_SECONDS)

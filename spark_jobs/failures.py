@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from ingestor.errors import ConfigError, DataLossError, IngestorError, OccExhaustedError, RefusedError
 
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
 _CHARS_MAX = 400
+_ENDED = re.compile(
+    r"SparkContext was shut down|stopped SparkContext|Shutdown in progress|Answer from Java side is empty"
+)
 _KNOWN: tuple[tuple[str, type[IngestorError], str], ...] = (
     (
         (
             r"DELTA_FILE_NOT_FOUND|FAILED_READ_FILE.FILE_NOT_EXIST|FileNotFoundException|DELTA_LOG_FILE_NOT_FOUND"
-            r"|failOnDataLoss|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_TRUNCATED_TRANSACTION_LOG"
+            r"|PATH_NOT_FOUND|failOnDataLoss|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_TRUNCATED_TRANSACTION_LOG"
         ),
         DataLossError,
         (
@@ -36,7 +39,7 @@ _KNOWN: tuple[tuple[str, type[IngestorError], str], ...] = (
         "check credentials, bucket, disk and address; nothing is lost, start again",
     ),
     (
-        r"DELTA_CONCURRENT|ConcurrentModification|Concurrent\w+Exception|CONCURRENT_STREAM",
+        r"DELTA_CONCURRENT|ConcurrentModification|Concurrent\w+Exception|DELTA_TABLE_ALREADY_EXISTS",
         OccExhaustedError,
         "another job writes the same table; nothing is lost, start again when it is done",
     ),
@@ -53,11 +56,18 @@ _KNOWN: tuple[tuple[str, type[IngestorError], str], ...] = (
 )
 
 
+class JavaEndedError(IngestorError):
+    """There is no Spark any more; this process can't go on."""
+
+
 def explain(error: BaseException, *, doing: str) -> IngestorError:
     """Return what a person has to know about an error."""
     own = next((each for each in _chain(error) if isinstance(each, IngestorError)), None)
     if own is not None:
         return own
+    if _java_has_ended(error):
+        hint = "it was ended by a signal, or killed for its memory; nothing is lost, start again"
+        return JavaEndedError(f"{doing}: Spark's Java process has ended", hint=hint)
     whole = "\n".join(f"{type(each).__name__}: {each}" for each in _chain(error))
     told = _cause(error)
     for pattern, kind, hint in _KNOWN:
@@ -69,6 +79,15 @@ def explain(error: BaseException, *, doing: str) -> IngestorError:
 def refused_by_spark(error: PySparkException, key: str) -> ConfigError:
     """Return what Spark has against an expression of the configuration."""
     return ConfigError(f"{key}: {_short(error)}", hint="correct the SQL expression")
+
+
+def _java_has_ended(error: BaseException) -> bool:
+    """Tell whether there is nobody left to answer, which looks like a network that refuses."""
+    chain = list(_chain(error))
+    if any(isinstance(each, Py4JNetworkError) for each in chain):
+        return True
+    python = any(isinstance(each, ConnectionError) for each in chain)  # of py4j: all else is Java's to connect to
+    return python or any(_ENDED.search(str(each)) for each in chain)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

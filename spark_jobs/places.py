@@ -7,12 +7,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.session import java_class
+from py4j.protocol import Py4JJavaError
+
+from spark_jobs.session import java_class, jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _S3 = re.compile(r"^s3n?://")
 _NEWEST = 20  # entries that are looked through before Delta is asked
@@ -33,8 +35,9 @@ class Files:
     """A few calls of Hadoop's file systems."""
 
     def __init__(self, session: SparkSession) -> None:
+        self._session = session
         self._path = java_class(session, "org.apache.hadoop.fs.Path")
-        self._conf = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - no public way
+        self._conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way
 
     def _at(self, path: str) -> tuple[Any, Any]:
         place = self._path(path)
@@ -51,14 +54,29 @@ class Files:
         finally:
             stream.close()
 
-    def write(self, path: str, text: str) -> None:
-        """Write a small text file, replacing one that is there."""
-        files, place = self._at(path)
-        stream = files.create(place, True)
+    def create(self, path: str, text: str) -> bool:
+        """Write a small text file whole and synced, or return False: there is one of that name. Of two, one wins."""
         try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+            self._place(path, text, overwrite=False)
+        except Py4JJavaError as error:
+            if str(error.java_exception.getClass().getName()).endswith("FileAlreadyExistsException"):
+                return False
+            raise
+        return True
+
+    def replace(self, path: str, text: str) -> None:
+        """Write a small text file whole, in the place of one that may be there."""
+        self._place(path, text, overwrite=True)
+
+    def _place(self, path: str, text: str, *, overwrite: bool) -> None:
+        """Write as Delta places its log entries: by the store's own way to let one writer win."""
+        files, place = self._at(path)
+        files.mkdirs(place.getParent())
+        place = files.makeQualified(place)
+        stores = java_class(self._session, "org.apache.spark.sql.delta.storage.DelegatingLogStore")
+        lines = jvm(self._session).java.util.ArrayList()
+        lines.add(text)
+        stores(self._conf).getDelegate(place).logStoreImpl().write(place, lines.iterator(), overwrite, self._conf)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder; none if there is no such folder."""
@@ -111,6 +129,20 @@ class TableLog:
         """Tell whether there is a table."""
         return self.version >= 0
 
+    @property
+    def table_id(self) -> str | None:
+        """Return what tells this table from another one at its place; None if there is no table."""
+        snapshot = self.snapshot()
+        return str(snapshot.metadata().id()) if int(snapshot.version()) >= 0 else None
+
+    def at(self, version: int) -> DataFrame:
+        """Return the rows of one version: the same rows however often, and whenever, Spark evaluates them."""
+        return self._session.read.format("delta").option("versionAsOf", version).load(self._table)
+
+    def entry(self, version: int) -> str | None:
+        """Return a log entry's text, None if it is gone."""
+        return self._files.read(f"{self._table}/_delta_log/{version:020d}.json")
+
     def txn(self, app_id: str) -> int | None:
         """Return the version that an application's txn has, None if it has none.
 
@@ -143,7 +175,7 @@ class TableLog:
         """Yield the entries that there are, newest first."""
         version = self.version
         while version >= 0:
-            text = self._files.read(f"{self._table}/_delta_log/{version:020d}.json")
+            text = self.entry(version)
             if text is None:
                 return
             yield _commit(version, text)

@@ -129,9 +129,11 @@ _UNSTEADY = frozenset(
         "current_time",
         "current_timestamp",
         "current_user",
+        "identifier",
         "input_file_block_length",
         "input_file_block_start",
         "input_file_name",
+        "java_method",
         "localtime",
         "localtimestamp",
         "monotonically_increasing_id",
@@ -140,14 +142,19 @@ _UNSTEADY = frozenset(
         "randn",
         "random",
         "randstr",
+        "reflect",
         "session_user",
         "shuffle",
         "spark_partition_id",
+        "try_reflect",
         "uniform",
         "user",
         "uuid",
     ]
 )
+STEADY_HINT = "a record would be good today and bad tomorrow; use its own message_timestamp"
+_MOMENTS = frozenset(("date", "timestamp", "timestamp_ltz", "timestamp_ntz", "time"))
+_MOMENT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d|epoch\b)""")  # else it is a word for a clock, if it is anything
 _CLOCK_WITHOUT_ARGUMENTS = frozenset(("unix_timestamp", "current_timezone"))
 
 
@@ -168,6 +175,7 @@ def check(sql: str, fields: Collection[str]) -> None:
     for at, (kind, text) in enumerate(tokens):
         if kind not in ("name", "quoted"):
             continue
+        _refuse_clock_in_text(text, tokens[at + 1] if at + 1 < len(tokens) else ("", ""))
         before = tokens[at - 1][1] if at else ""
         after = tokens[at + 1][1] if at + 1 < len(tokens) else ""
         lower = text.lower()
@@ -207,8 +215,13 @@ def _refuse_brackets(tokens: list[tuple[str, str]]) -> None:
 def _refuse_unsteady(lower: str, after: str, then: str, known: Collection[str]) -> None:
     unsteady = lower in _UNSTEADY and (after == "(" or lower not in known)
     if unsteady or (lower in _CLOCK_WITHOUT_ARGUMENTS and after == "(" and then == ")"):
-        hint = "a record would be good today and bad tomorrow; use its own message_timestamp"
-        raise RuleError(f"uses {lower}, which does not say the same thing twice", hint)
+        raise RuleError(f"uses {lower}, which does not say the same thing twice", STEADY_HINT)
+
+
+def _refuse_clock_in_text(word: str, after: tuple[str, str]) -> None:
+    """Refuse `timestamp 'now'` and the like: a literal that is another one each time."""
+    if word.lower() in _MOMENTS and after[0] == "text" and not _MOMENT.match(after[1]):
+        raise RuleError(f"uses {word.lower()} {after[1]}, which does not say the same thing twice", STEADY_HINT)
 
 
 def _lambda_names(tokens: list[tuple[str, str]]) -> set[str]:

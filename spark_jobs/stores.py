@@ -16,11 +16,11 @@ from spark_jobs.places import Files, on_s3, spark_path
 from spark_jobs.session import java_class
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from ingestor.settings import Settings
+    from ingestor.settings import ParseSettings, Settings
     from spark_jobs.parse import Route
 
 _PROBE = "_ingestor_probe"
@@ -36,22 +36,18 @@ _FROM_OPTIONS = {
 }
 
 
-def any_s3(routes: Sequence[Route]) -> bool:
-    """Tell whether a table or checkpoint lies on S3."""
-    return any(map(on_s3, _places(routes)))
+def any_s3(settings: Settings, names: Iterable[str]) -> bool:
+    """Tell whether a table or checkpoint of these routes lies on S3."""
+    return any(on_s3(place) for name in names for place in _places(settings.routes[name].table, settings.parse[name]))
 
 
-def _places(routes: Sequence[Route]) -> list[str]:
-    return [
-        place
-        for route in routes
-        for place in (route.raw, route.settings.table, route.settings.quarantine, route.settings.checkpoint)
-    ]
+def _places(raw: str, parse: ParseSettings) -> tuple[str, ...]:
+    return (raw, parse.table, parse.quarantine, parse.checkpoint)
 
 
-def options(settings: Settings, routes: Sequence[Route]) -> dict[str, str]:
+def options(settings: Settings, names: Iterable[str]) -> dict[str, str]:
     """Return `storage_options` as Spark's S3 client takes them."""
-    if not any_s3(routes):
+    if not any_s3(settings, names):
         return {}
     found: dict[str, str] = {}
     for key, value in settings.storage_options.items():
@@ -70,7 +66,7 @@ def options(settings: Settings, routes: Sequence[Route]) -> dict[str, str]:
 def require_safe(session: SparkSession, routes: Sequence[Route]) -> None:
     """Refuse a session whose commits could overwrite others, or a store that lets them."""
     seen: set[str] = set()
-    for place in _places(routes):
+    for place in (place for route in routes for place in _places(route.raw, route.settings)):
         path = spark_path(place)
         scheme = path.partition("://")[0] if "://" in path else "file"
         if scheme == "file":

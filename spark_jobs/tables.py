@@ -1,4 +1,4 @@
-"""Silver and quarantine: how they are made, and how a batch is written into one exactly once."""
+"""Silver and quarantine: how they are made, and how a step is written into one exactly once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ingestor.errors import RefusedError
 from spark_jobs import ddl
 from spark_jobs.parsing import COORDINATES, EXTRAS
 from spark_jobs.places import TableLog, spark_path
+from spark_jobs.steps import Superseded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.ddl import Field
+    from spark_jobs.places import Commit
     from spark_jobs.plan import Plan
+    from spark_jobs.steps import Step
 
 # Nothing here may need a reader or writer newer than the ingestor's: delta-rs reads and writes these tables too.
 _PROPERTIES = {
@@ -72,7 +75,11 @@ def _create(
         columns = ",".join(ddl.quoted(name) for name in indexed)
         for key, value in {**_PROPERTIES, "delta.dataSkippingStatsColumns": columns}.items():
             builder = builder.property(key, value)
-        builder.execute()
+        try:
+            builder.execute()
+        except Exception:
+            if not TableLog(session, table).exists:  # else another run was quicker, and `_verify` judges what it made
+                raise
     _verify(session, table, fields, partition_by)
 
 
@@ -107,39 +114,83 @@ def _bare(kind: Any) -> Any:  # noqa: ANN401 - any JSON
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What one batch put into one table, as the table's own log tells it."""
+    """What one step put into one table, as the table's own log tells it."""
 
-    rows: int
-    duplicates: int
+    rows: int = 0
+    duplicates: int = 0
+    void: bool = False  # nothing, and nothing of the step can land here any more
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """One table that batches are appended to, each once: its number is a txn of the commit."""
+    """One table that steps write to, each once: its number is a txn of the commit, its hash stands in it."""
 
     session: SparkSession
     table: str
-    app_id: str
 
-    def landed(self, batch: int) -> Landed | None:
-        """Return what a batch put here, None if it has not written here (or had nothing to write)."""
+    def landed(self, step: Step) -> Landed | None:
+        """Return what a step put here, None if it has not written here (or had nothing to write)."""
         log = TableLog(self.session, self.table)
-        txn = log.txn(self.app_id)
-        if txn is None or txn < batch:
+        txn = log.txn(step.app_id)
+        if txn is None or txn < step.number:
             return None
         for commit in log.commits():
-            if commit.txns.get(self.app_id) == batch:
-                return Landed(commit.rows, int(commit.mark.get("duplicates", 0)))
-        msg = f"table {self.table}: the commit of batch {batch} is no longer in its log"
+            number = commit.txns.get(step.app_id)
+            if number == step.number:
+                self._require_claim(step, commit)
+                return Landed(commit.rows, int(commit.mark.get("duplicates", 0)), bool(commit.mark.get("void")))
+            if number is not None and number < step.number:
+                raise Superseded(f"table {self.table}, step {step.number}")
+        if txn > step.number:
+            raise Superseded(f"table {self.table}, step {step.number}")
+        msg = f"table {self.table}: the commit of batch {step.number} is no longer in its log"
         raise RefusedError(
             msg, hint="run `spark_jobs reset`: rows that are there already are then counted, not written"
         )
 
-    def append(self, rows: DataFrame, batch: int, *, duplicates: int) -> Landed:
-        """Append rows as the batch's commit, and return what the log then says."""
-        mark = {"job": self.app_id, "batch": batch, "duplicates": duplicates}
+    def _require_claim(self, step: Step, commit: Commit) -> None:
+        claim = commit.mark.get("claim")
+        if claim != step.claim:
+            msg = f"table {self.table}: batch {step.number} has landed by another plan ({claim}, not {step.claim})"
+            hint = "two checkpoints are in use for these tables; stop one, then run `spark_jobs reset`"
+            raise RefusedError(msg, hint=hint)
+
+    def append(self, rows: DataFrame, step: Step, *, duplicates: int, void: bool = False) -> Landed:
+        """Append rows as the step's commit, and return what the log then says, whoever was first."""
         writer = rows.write.format("delta").mode("append")
-        writer = writer.option("txnAppId", self.app_id).option("txnVersion", str(batch))
-        writer.option("userMetadata", json.dumps(mark)).save(spark_path(self.table))
-        landed = self.landed(batch)
-        return Landed(0, duplicates) if landed is None else landed
+        writer = writer.option("txnAppId", step.app_id).option("txnVersion", str(step.number))
+        writer = writer.option("userMetadata", mark(step, duplicates=duplicates, void=void))
+        try:
+            writer.save(spark_path(self.table))
+        except Exception:
+            landed = self.landed(step)
+            if landed is None:
+                raise
+            return landed
+        landed = self.landed(step)
+        if landed is None:
+            raise RefusedError(
+                f"table {self.table}: the commit of batch {step.number} did not land",
+                hint="start again; if it stays so, report it with the table's newest log entries",
+            )
+        return landed
+
+    def fence(self, step: Step, *, void: bool = False) -> Landed:
+        """Land the step without rows: nothing of it, or of an earlier one, can land here after that."""
+        nothing = self.session.read.format("delta").load(spark_path(self.table)).limit(0)
+        return self.append(nothing, step, duplicates=0, void=void)
+
+
+def mark(step: Step, **more: int) -> str:
+    """Return what a step writes into its commits."""
+    said = {"job": step.app_id, "kind": step.kind, "batch": step.number, "claim": step.claim}
+    return json.dumps({**said, **more})
+
+
+def changing(session: SparkSession, step: Step) -> SparkSession:
+    """Return a session of its own, in which a DELETE or MERGE is the step's commit: skipped if that has landed."""
+    own = session.newSession()
+    own.conf.set("spark.databricks.delta.write.txnAppId", step.app_id)
+    own.conf.set("spark.databricks.delta.write.txnVersion", str(step.number))
+    own.conf.set("spark.databricks.delta.commitInfo.userMetadata", mark(step))
+    return own

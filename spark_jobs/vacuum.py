@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ingestor.errors import DataLossError
 from spark_jobs import failures
 from spark_jobs.places import Files, TableLog, is_entry, spark_path
+from spark_jobs.session import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _HOUR_MS = 3_600_000
 _SHOWN_MAX = 1_000  # of a dry run, by Delta itself
 _ACTIONS = "add STRUCT<path: STRING, dataChange: BOOLEAN>, remove STRUCT<path: STRING, deletionTimestamp: BIGINT>"
-_PARSE_FIRST = "run `spark_jobs parse` to its end first, or take a longer --hours"
+_PARSE_FIRST = "run `spark_jobs parse` to its end first, or keep removed files for longer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +61,36 @@ def _one(session: SparkSession, table: str, hours: int, *, delete: bool) -> Remo
 
 
 def _refuse_unparsed(session: SparkSession, route: Route, hours: int) -> None:
-    """Refuse if a file that the parse stream has yet to read is old enough to go."""
-    checkpoint = route.checkpoint(session)
-    if not TableLog(session, route.raw).exists or checkpoint.last_batch() is None:
+    """Refuse if a file that the parse has yet to read is old enough to go."""
+    log = TableLog(session, route.raw)
+    begin = _unread(route.checkpoint(session), route) if log.exists else None
+    if begin is None:
         return  # a first parse begins with what is live
-    entries = _entries_since(session, route, _position(checkpoint, route))
+    entries = _entries_since(session, route, begin)
     added = entries.where("add IS NOT NULL AND coalesce(add.dataChange, true)").select("add.path")
-    cutoff = int(time.time() * 1000) - hours * _HOUR_MS
-    gone = entries.where(f"remove IS NOT NULL AND coalesce(remove.deletionTimestamp, 0) < {cutoff}")
+    cutoff = int(time.time() * 1000) - min(hours * _HOUR_MS, _retention_ms(session, log))
+    gone = entries.where(f"remove IS NOT NULL AND coalesce(remove.deletionTimestamp, 0) <= {cutoff}")
     doomed = added.join(gone.select("remove.path"), "path", "left_semi").distinct().count()
     if doomed:
         msg = f"route {route.name}: {doomed:,} files of {route.raw} hold rows that are not parsed yet, and would go"
         raise DataLossError(msg, hint=_PARSE_FIRST)
 
 
-def _position(checkpoint: Checkpoint, route: Route) -> int:
-    """Return from which version on the stream has yet to read; refuse while it reads the snapshot it began with."""
-    finished = checkpoint.finished_batch()
-    offset = None if finished is None else checkpoint.offset_of(finished)
-    if offset is None or offset.get("isStartingVersion"):
+def _retention_ms(session: SparkSession, log: TableLog) -> int:
+    """Return how long the table itself keeps removed files: where that is less, Delta goes by it."""
+    delta = java_class(session, "org.apache.spark.sql.delta.DeltaLog")
+    return int(delta.tombstoneRetentionMillis(log.snapshot().metadata()))
+
+
+def _unread(checkpoint: Checkpoint, route: Route) -> int | None:
+    """Return from which version on the parse has yet to read; refuse while it reads the files it began with."""
+    head = checkpoint.head()
+    if head is None or (head.position is None and (head.open is None or head.open.kind == "reset")):
+        return None
+    if head.position is None or head.position.snapshot:
         msg = f"route {route.name}: the first parse has not ended, and may need any file of {route.raw}"
         raise DataLossError(msg, hint=_PARSE_FIRST)
-    return int(str(offset["reservoirVersion"]))
+    return head.position.version
 
 
 def _entries_since(session: SparkSession, route: Route, version: int) -> DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -12,8 +14,10 @@ import pytest
 from spark_jobs.balance import Balance
 from spark_jobs.batch import Job
 from spark_jobs.parse import parse
+from spark_jobs.reparse import reparse
 from spark_jobs.tables import Sink
-from tests.support.silver import Lake, event
+from tests.support.quick_java import quick_java
+from tests.support.silver import Lake, account, event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POINTS = ("before", "between", "after")
+AT = {"before": ("append:1:before", "KILL"), "between": ("append:1:after", "KILL"), "after": ("end:1:before", "KILL")}
 FIRST: dict[str, Any] = {"rules": {"r": "amount < 10"}, "dedupe": {"by": ["request_id"], "within": "24h"}}
 # All that could tear the batch apart: rows change sides, keys stop to matter, the version is another.
 THEN: dict[str, Any] = {"rules": {"r": "amount >= 10"}, "dedupe": None, "processing_version": "2.0"}
@@ -105,7 +110,71 @@ def test_a_batch_lands_once_wherever_it_was_cut(
 def test_a_killed_process_is_taken_up_by_the_next(spark: SparkSession, lake: Lake, point: str) -> None:
     """SIGKILL of the driver, then another process with another configuration."""
     lake.land(*ROWS)
-    command = [sys.executable, "-m", "tests.support.killed_job", point, "parse", str(lake.config(**FIRST))]
+    command = [sys.executable, "-m", "tests.support.killed_job", *AT[point], "parse", str(lake.config(**FIRST))]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     judge(lake, parse(spark, lake.route(**THEN)), point, changed=True)
+
+
+class Process:
+    """A job in a process of its own, which sends itself a signal at a point."""
+
+    def __init__(self, point: str, number: str, command: str, config: object, *arguments: str) -> None:
+        module = [sys.executable, "-m", "tests.support.killed_job", point, number]
+        self._process = subprocess.Popen([*module, command, str(config), *arguments], env=quick_java())
+
+    def reach(self, number: signal.Signals) -> None:
+        """Wait until the signal is there."""
+        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
+        stopped = number == signal.SIGSTOP
+        assert (os.WSTOPSIG(status) if stopped else os.WTERMSIG(status)) == number, status
+
+    def go_on(self) -> int:
+        """Let it go on to its end; return its exit code."""
+        self._process.send_signal(signal.SIGCONT)
+        return self._process.wait(300)
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.mark.soak
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("command", "point", "number"),
+    [
+        ("parse", "claim:1:after", "STOP"),
+        ("parse", "append:1:before", "STOP"),
+        ("parse", "append:2:before", "STOP"),
+        ("reparse", "append:1:before", "STOP"),
+        ("reparse", "change:1:before", "STOP"),
+        ("reset", "change:2:before", "STOP"),
+        ("reparse", "append:1:after", "KILL"),
+        ("reset", "change:1:after", "KILL"),
+    ],
+)
+def test_two_processes_one_of_which_is_held_or_killed(
+    spark: SparkSession, lake: Lake, command: str, point: str, number: str
+) -> None:
+    """While the other runs to its end with another configuration."""
+    lake.land(*ROWS)
+    parse(spark, lake.route(**FIRST))
+    lake.land(event(amount=3, request_id="c"), event(amount=30, request_id="d"), b"nope")
+    arguments = ["--empty", "--yes"] if command == "reset" else []
+    by = {**FIRST, "rules": {"r": "amount < 100"}} if command == "reparse" else FIRST
+    held = Process(point, number, command, lake.config(**by), *arguments)
+    try:
+        held.reach(signal.Signals[f"SIG{number}"])
+        for job in (parse, reparse, parse):
+            job(spark, lake.route(**THEN))
+            account(lake, key="request_id")
+        if number == "STOP":
+            assert held.go_on() in (0, 5)
+    finally:
+        held.end()
+    account(lake, key="request_id")
+    assert parse(spark, lake.route(**THEN)) == Balance()
+    account(lake, key="request_id")

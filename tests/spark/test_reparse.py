@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ingestor.errors import IngestorError
+from spark_jobs import moving
 from spark_jobs.balance import Balance
 from spark_jobs.parse import parse
-from spark_jobs.reparse import _Reparse, reparse
+from spark_jobs.reparse import reparse
 from tests.support.silver import event
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def test_a_reparse_that_died_between_its_writes_moves_nothing_twice(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(_Reparse, "_settle", die)
+        patched.setattr(moving, "_settle", die)
         with pytest.raises(IngestorError, match="killed"):
             reparse(spark, lake.route(**MENDED))
     assert lake.silver("stream_offset") == [0, 1]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TP = TopicPartition("events", 0)
 MARCH_2026_MS = 1_772_323_200_000  # 2026-03-01T00:00:00Z
 HOUR_MS = 3_600_000
+DAY_SECONDS = 86_400
 DDL = "user_id STRING, amount DOUBLE, cob STRING, request_id STRING"
 
 
@@ -98,3 +99,27 @@ def balance(document: str | Mapping[str, int]) -> tuple[int, ...]:
     """Return raw, silver, quarantine, duplicates and tombstones."""
     found = json.loads(document) if isinstance(document, str) else document
     return tuple(found[name] for name in ("raw", "silver", "quarantine", "duplicates", "tombstones"))
+
+
+def account(lake: Lake, *, key: str | None = None, ended: bool = True) -> None:
+    """Hold the tables against raw, by delta-rs and Python alone: each raw row is in exactly one place.
+
+    A row that is nowhere must be a tombstone, or share its key with a row of silver of the same day; but while a job
+    has not ended, it may have to be parsed yet.
+    """
+    raw = {row["stream_offset"]: row for row in lake.table("raw").to_pyarrow_table().to_pylist()}
+    silver, quarantine = lake.silver(), lake.quarantine()
+    places = [row["stream_offset"] for row in (*silver, *quarantine)]
+    twice = sorted({offset for offset in places if places.count(offset) > 1})
+    assert not twice, f"in two places: {twice}"
+    assert not set(places) - raw.keys(), f"from nowhere: {sorted(set(places) - raw.keys())}"
+    if not ended:
+        return
+    kept = {row[key]: row["message_timestamp"] for row in silver} if key is not None else {}
+    for offset in sorted(raw.keys() - set(places)):
+        payload, time = raw[offset]["message_payload"], raw[offset]["message_timestamp"]
+        if payload is None:
+            continue
+        mine = json.loads(payload).get(key) if key is not None else None
+        assert mine in kept, f"offset {offset} is lost"
+        assert abs(kept[mine] - time).total_seconds() <= DAY_SECONDS, f"offset {offset} is no duplicate"
