@@ -161,7 +161,10 @@ def _parsed(version: int, path: str, text: bytes) -> Entry:
         wrong = "it is empty"
     if not actions:
         msg = f"log entry {path} is damaged ({wrong})"
-        hint = "`ingestor run` says what to do if it is the newest entry; restore any other from a backup"
+        hint = (
+            "if it is the newest entry, its commit was never acknowledged: remove that file and start again; "
+            "else restore it from a backup"
+        )
         raise RefusedError(msg, hint=hint)
     return entry
 
