@@ -8,6 +8,7 @@ step's commit, and between a claim and its commit nothing else of the route is w
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from spark_jobs.steps import Step
 
 WAITING = StorageLevel.MEMORY_AND_DISK_DESER  # PySpark's plain one compresses what is in memory too
-_ROW = "__row"
+ROW = "__row"
 _WORD_SHIFT, _WORD_MASK = 6, 63  # 64 offsets are the bits of one word
 _REGISTRY_IDS_MAX = 1_000  # schemas of one batch; bytes that are no Avro must not become a million questions
 
@@ -53,10 +54,8 @@ class Job:
         assert batch is not None  # noqa: S101 - same
         if not batch.files:
             return Balance()
-        # One column of whole rows: a cache of a dozen columns costs as much as half of the parsing.
-        outcomes = parsing.outcomes(self.raw.rows(batch), plan)
-        kept = outcomes.select(F.struct("*").alias(_ROW)).persist(WAITING)
-        found = kept.select(f"{_ROW}.*")
+        kept = keep(parsing.outcomes(self.raw.rows(batch), plan))
+        found = kept.select(f"{ROW}.*")
         try:
             counted = count(found, times=plan.dedupe is not None)
             rejected, accepted = self._write(found, counted, plan, step)
@@ -107,6 +106,16 @@ class Job:
             if not taken.isEmpty():
                 fresh = duplicates.without(fresh, taken.distinct(), taken.count())
         return (fresh, counted) if fresh is found else (fresh, count(fresh, times=times))
+
+
+def keep(outcomes: DataFrame) -> DataFrame:
+    """Return outcomes as one column of whole rows, which Spark keeps: a dozen columns cost half as much as the parsing.
+
+    Spark finds what it keeps by its plan, and another run in this session may have the same one. That run must not
+    throw away what this one still needs: all would be parsed again, in a plan that takes Spark minutes to optimize. So
+    each has a mark of its own.
+    """
+    return outcomes.select(F.struct("*").alias(ROW), F.lit(uuid.uuid4().hex).alias("__mark")).persist(WAITING)
 
 
 def add_to_silver(

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from spark_jobs import duplicates, parsing, retry
 from spark_jobs.balance import Balance
-from spark_jobs.batch import WAITING, add_to_silver, count, with_registry
+from spark_jobs.batch import ROW, add_to_silver, count, keep, with_registry
 from spark_jobs.parsing import COORDINATES, EXTRAS, REASON, TOMBSTONE
 from spark_jobs.places import TableLog, spark_path
 from spark_jobs.steps import Superseded
@@ -40,7 +40,8 @@ def process(job: Job, step: Step) -> Balance:
     assert plan is not None  # noqa: S101 - each claim of a reparse has both
     assert version is not None  # noqa: S101 - same
     outcomes = parsing.outcomes(_quarantined(job, version), plan)
-    found = duplicates.one_of_each(outcomes).persist(WAITING)
+    kept = keep(duplicates.one_of_each(outcomes))
+    found = kept.select(f"{ROW}.*")
     try:
         counted = count(found, times=plan.dedupe is not None)
         if not counted.rows:
@@ -48,7 +49,7 @@ def process(job: Job, step: Step) -> Balance:
         landed = _move(job, found, counted, plan, step)
         return _settle(job, found, counted, plan, step, landed)
     finally:
-        found.unpersist()
+        kept.unpersist()
 
 
 def _quarantined(job: Job, version: int) -> DataFrame:

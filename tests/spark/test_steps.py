@@ -82,7 +82,7 @@ def some_in_make_test(every: list[str], *some: str) -> list[Any]:
     return [pytest.param(each, marks=() if each in some else pytest.mark.soak) for each in every]
 
 
-@pytest.mark.parametrize("point", some_in_make_test(held_steps.PARSE, "claim:1:after", "append:1:after"))
+@pytest.mark.parametrize("point", some_in_make_test(held_steps.PARSE, "append:1:after"))
 def test_two_parses_of_different_configurations_land_each_batch_by_one(
     spark: SparkSession, lake: Lake, meeting: Meeting, point: str
 ) -> None:
@@ -96,7 +96,7 @@ def test_two_parses_of_different_configurations_land_each_batch_by_one(
     by_one_plan(lake)
 
 
-@pytest.mark.parametrize("point", some_in_make_test(held_steps.REPARSE, "append:1:before", "append:1:after"))
+@pytest.mark.parametrize("point", some_in_make_test(held_steps.REPARSE, "append:1:after"))
 def test_two_reparses_move_each_row_once(spark: SparkSession, lake: Lake, meeting: Meeting, point: str) -> None:
     land(lake)
     parse(spark, lake.route(**OLD))
