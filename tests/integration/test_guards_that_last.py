@@ -166,6 +166,7 @@ def test_two_routes_with_one_table_by_two_paths_are_refused(kafka: Cluster, depl
         {"one": {"topics": [one], "table": "table"}, "other": {"topics": [other], "table": "link"}},
         txn_app_id=KDI_TEMPLATE,
     )
+    (deployment.folder / "table").mkdir()
     (deployment.folder / "link").symlink_to(deployment.folder / "table")
     refused(deployment, "one table by two paths", code=2)
     deployment.document["txn_app_id"] = "{app_id}/{topic}/{partition}"  # the way out
