@@ -11,19 +11,16 @@ import json
 import sys
 import threading
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import typer
 
 from ingestor import command_line
 from spark_jobs.balance import Balance
+from spark_jobs.cli import Config  # noqa: TC001 - typer reads it at run time
 from spark_jobs.compact import compact
 from spark_jobs.parse import parse
 from spark_jobs.places import TableLog
 from spark_jobs.run import Run
-
-if TYPE_CHECKING:
-    from spark_jobs.cli import Config
 
 _TARGET_BYTES = 256 << 20
 _PAUSE_SECONDS = 1.0
