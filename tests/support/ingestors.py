@@ -281,8 +281,8 @@ class Deployment:
         return self._logs[route].look()
 
     def txns(self, route: str = ROUTE) -> dict[str, int]:
-        """Return a table's txns as they are now, by app id."""
-        return self.log(route).txns
+        """Return the txns of a table's partitions as they are now, by app id."""
+        return {name: txn for name, txn in self.log(route).txns.items() if not name.startswith("ingestor:")}
 
     def app_id_of(self, topic: str, partition: int) -> str:
         """Return the app id under which a partition's txn stands in the log."""
