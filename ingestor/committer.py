@@ -104,6 +104,7 @@ class Committer:
         self._on_outcome = on_outcome
         self._remember = remember
         self._seen_removal: Removal | None = None
+        self._harmless = -1  # the newest log entry that took rows away before any were landed
         self._steps = steps
         steps("opened", version=table.version)
 
@@ -162,11 +163,12 @@ class Committer:
 
     def _remember_removal(self) -> None:
         """Write into the log that rows were taken away: the refusal then stands for every process, for ever."""
-        while (removal := self._table.removal) is not None:
+        while (removal := self._table.removal) is not None and removal.version > self._harmless:
             self._seen_removal = removal
             marks = removal_marks(self._table.txns, removal.version)
             if not marks:
-                return  # nothing had been landed, so nothing is missing
+                self._harmless = removal.version  # nothing had been landed, so nothing is missing
+                return
             refusal = RefusedError(
                 f"table {self._guards.table_uri}: log entry {removal.version} ({removal.what}): "
                 "rows may be gone that count as landed",

@@ -481,6 +481,7 @@ def test_an_empty_table_that_is_overwritten_has_lost_nothing(bench: Bench) -> No
     """Nothing of an ingestor's is gone."""
     bench.log.overwrite()
     bench.commit(bench.stage(0))
+    bench.commit(bench.stage(1, built_on=0))  # what was landed after it is not what it took
 
 
 def test_a_file_that_no_longer_stands_at_its_path_is_not_committed(bench: Bench) -> None:
