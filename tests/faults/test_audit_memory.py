@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import uuid
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from deltalake import DeltaTable
 from ingestor.records import RawSchema
 from ingestor.table import DataFile, RawTable
 from tests.support.command import write_config
+from tests.support.peak import peak_mib
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,10 +58,9 @@ def audit_mib(folder: Path, files: int, *, emptied: bool = False) -> float:
     fill(folder / "table", files)
     if emptied:
         DeltaTable(folder / "table").delete()
-    pid = os.posix_spawn(sys.executable, [sys.executable, "-m", "ingestor", "audit", str(config)], dict(os.environ))
-    _, status, usage = os.wait4(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == (3 if emptied else 0)
-    return usage.ru_maxrss / 1024
+    code, mib = peak_mib("audit", config)
+    assert code == (3 if emptied else 0)
+    return mib
 
 
 def test_an_audit_of_millions_of_rows_takes_hardly_more_memory_than_one_of_a_few(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_the_version_is_printed() -> None:
     """It is the version of the package that is installed."""
     ended = ingestor("--version")
 
-    assert (ended.code, ended.stdout, ended.stderr) == (0, f"ingestor {version('ingestor')}\n", "")
+    assert (ended.code, ended.stdout, ended.stderr) == (0, f"ingestor {version('txn-ingestor')}\n", "")
 
 
 def test_the_help_names_every_command_and_every_exit_code() -> None:

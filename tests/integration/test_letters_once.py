@@ -6,9 +6,7 @@ Every refusal is met by a supervisor, who starts again, twice: it must refuse ag
 from __future__ import annotations
 
 import json
-import os
 import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +23,7 @@ from ingestor.dead_letters.letters import SCHEMA
 from tests.support import topics
 from tests.support.command import Ended, ingestor
 from tests.support.ingestors import eventually
+from tests.support.peak import peak_mib
 from tests.support.quarantine import Shop, Stopped, headers, letter, open_shop, origins
 
 if TYPE_CHECKING:
@@ -169,22 +168,14 @@ def offsets_on(shop: Shop) -> list[int]:
             found.append(origins([message])[0].offset)
 
 
-def publish_mib(shop: Shop) -> float:
-    """Publish, and return the most memory that it took."""
-    command = [sys.executable, "-m", "ingestor", "dlq", "publish", str(shop.config)]
-    pid = os.posix_spawn(sys.executable, command, dict(os.environ))
-    _, status, usage = os.wait4(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    return usage.ru_maxrss / 1024
-
-
 @pytest.mark.timeout(300)
 def test_a_row_group_of_more_than_two_gigabytes_is_published_in_little_memory(shop: Shop) -> None:
     """Its file has 50 KB; its letters pass in portions of 16 MiB."""
     packed(shop, 4_400, 500_000)
 
-    mib = publish_mib(shop)
+    code, mib = peak_mib("dlq", "publish", shop.config)
 
+    assert code == 0
     assert offsets_on(shop) == list(range(4_400))
     assert mib < 600
 
