@@ -49,10 +49,11 @@ soak: setup ## Run the long tests
 	@$(BIN)/pytest -m soak $(PYTEST_ARGS)
 
 .PHONY: lint
-lint: setup ## Check format, style and types
+lint: setup ## Check format, style, types, and which module imports which
 	@$(BIN)/ruff format --check --output-format concise $(CODE)
 	@$(BIN)/ruff check --output-format concise $(CODE)
 	@$(BIN)/mypy $(CODE)
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 .PHONY: bench
 bench: setup ## Measure throughput, CPU and memory
@@ -122,8 +123,8 @@ $(VENV)/.jar: $(wildcard spark_jobs/java/ingestor/*.java) spark_jobs/build.py \
 	@touch $@
 
 # With the native library, where a C compiler is there to build it.
-NATIVE := ingestor/native/libintake.so
-$(VENV)/.project: pyproject.toml $(wildcard ingestor/native/*.c) $(VENV)/.build
+NATIVE := ingestor/kafka/native/libintake.so
+$(VENV)/.project: pyproject.toml $(wildcard ingestor/kafka/native/*.c) $(VENV)/.build
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@test -e $(NATIVE) || echo "No C compiler (cc): records come in by Python's objects, which costs more CPU."
 	@touch $@

@@ -26,12 +26,12 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from bench.payloads import payloads
-from ingestor import buffer
-from ingestor.consumer_options import consumer_options
-from ingestor.parquet import _DICTIONARY_IF_REPEATING, _parquet_writer
+from ingestor.ingest import buffer
+from ingestor.ingest.parquet import _DICTIONARY_IF_REPEATING, _parquet_writer
+from ingestor.ingest.row_group import PACKED_BYTES, RowGroup
+from ingestor.kafka.options import consumer_options
 from ingestor.records import Columns, RawSchema
 from ingestor.records import TopicPartition as Partition
-from ingestor.row_group import PACKED_BYTES, RowGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

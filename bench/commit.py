@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from bench import report
 from bench.options import Sizes
 from bench.tables import OldTable
-from ingestor.table_log import CHECKPOINT_EVERY
+from ingestor.delta.table_log import CHECKPOINT_EVERY
 from tests.support.stores import VersityStore
 from tests.support.versitygw import StoreUnavailableError
 

@@ -23,11 +23,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from bench import report
 from bench.options import Sizes
-from ingestor import settings
+from ingestor.config.load import load
 from ingestor.records import RawSchema, TopicPartition
-from spark_jobs import plan, session
-from spark_jobs.parse import parse, route_of
-from spark_jobs.session import jvm
+from spark_jobs.parse import parse
+from spark_jobs.plan import plan
+from spark_jobs.plan.route import route_of
+from spark_jobs.runtime import session
+from spark_jobs.runtime.session import jvm
 from tests.support.rawtables import Record, TableMaker
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.parse import Route
+    from spark_jobs.plan.route import Route
 
 BYTES = 300
 _FILES = 8
@@ -93,7 +95,7 @@ def route_in(folder: Path) -> Route:
     }
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(document))
-    loaded = settings.load(path)
+    loaded = load(path)
     return route_of(loaded, "events", plan.make("events", loaded.parse["events"]))
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from bench import report
 from bench.options import Sizes
-from ingestor.http import HttpServer
-from ingestor.metrics import Level, Levels, Metrics
+from ingestor.observe.http import HttpServer
+from ingestor.observe.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from ingestor.breaker import Breaker
-from ingestor.committer import Committer, Occ, make_patience, system_rng
-from ingestor.deltalog import entry_path
-from ingestor.guards import Guards
+from ingestor.delta.deltalog import entry_path
+from ingestor.delta.guards import Guards
+from ingestor.delta.table import RawTable
+from ingestor.delta.table_log import CHECKPOINT_EVERY, DataFile
+from ingestor.ingest.breaker import Breaker
+from ingestor.ingest.committer import Committer, Occ, make_patience, system_rng
+from ingestor.ingest.stager import Staged
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
-from ingestor.stager import Staged
-from ingestor.table import DataFile, RawTable
-from ingestor.table_log import CHECKPOINT_EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

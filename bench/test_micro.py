@@ -12,13 +12,13 @@ from confluent_kafka import Message
 
 from bench.payloads import payloads
 from bench.tables import ROWS, OldTable
-from ingestor import deltalog
-from ingestor.budget import Budget
-from ingestor.buffer import Batch, Span, select
-from ingestor.extract import extract, extract_stamps
+from ingestor.delta import deltalog
+from ingestor.delta.storage import LocalStorage
+from ingestor.ingest.budget import Budget
+from ingestor.ingest.buffer import Batch, Span, select
+from ingestor.ingest.stager import Draft
+from ingestor.kafka.extract import extract, extract_stamps
 from ingestor.records import Columns, RawSchema, TopicPartition
-from ingestor.stager import Draft
-from ingestor.storage import LocalStorage
 from ingestor.worker import ThreadWorker
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from ingestor.stager import Staged
+    from ingestor.ingest.stager import Staged
 
 RECORDS = 10_000  # as many as one poll brings
 DRAFT_BYTES = 64 << 20

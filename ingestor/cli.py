@@ -16,7 +16,7 @@ from ingestor.errors import ConfigError, DataLossError
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
-    from ingestor.settings import Settings
+    from ingestor.config.settings import Settings
 
 app = typer.Typer(
     name="ingestor",
@@ -41,9 +41,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 
 
 def _load(config: Path) -> Settings:
-    from ingestor import settings
+    from ingestor.config.load import load
 
-    loaded = settings.load(config)
+    loaded = load(config)
     logs.configure(loaded.log.format, loaded.log.level)
     return loaded
 
@@ -72,7 +72,7 @@ def run(
 
     Example: ingestor run orders.yaml
     """
-    from ingestor.run import run as run_pipeline
+    from ingestor.commands.run import run as run_pipeline
 
     loaded = _load(config)
     rows = run_pipeline(loaded, once=once, progress=once and sys.stderr.isatty())
@@ -92,7 +92,7 @@ def check(
 
     Example: ingestor check orders.yaml
     """
-    from ingestor.check import check as check_all
+    from ingestor.commands.check import check as check_all
 
     check_all(_load(config), typer.echo, probing=not no_probe, as_json=as_json)
 
@@ -120,8 +120,8 @@ def offsets(
 
     Example: ingestor offsets orders.yaml --set user.events.v1:0=earliest
     """
-    from ingestor import offsets as module
-    from ingestor.set_offsets import Dialogue, accept_removal, set_offsets
+    from ingestor.commands import offsets as module
+    from ingestor.commands.set_offsets import Dialogue, accept_removal, set_offsets
 
     loaded = _load(config)
     dialogue = Dialogue(
@@ -152,7 +152,7 @@ def audit(
 
     Example: ingestor audit orders.yaml --against-kafka
     """
-    from ingestor.audit_routes import audit_routes
+    from ingestor.commands.audit import audit_routes
 
     reports = audit_routes(_load(config), against_kafka=against_kafka, watched=sys.stderr.isatty())
     if as_json:
@@ -175,8 +175,8 @@ def locate(config: Config, topic: str, partition: int, offset: int) -> None:
 
     Example: ingestor locate orders.yaml user.events.v1 0 4711
     """
-    from ingestor.locate import locate as find
-    from ingestor.routing import app_ids
+    from ingestor.commands.locate import locate as find
+    from ingestor.config.routing import app_ids
 
     loaded = _load(config)
     route = loaded.route_of(topic)
@@ -314,7 +314,7 @@ def demo() -> None:
 
     Example: ingestor demo
     """
-    from ingestor.demo import demo as show
+    from ingestor.commands.demo import demo as show
 
     show(typer.echo)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from spark_jobs.jars import DELTA_VERSION
+from spark_jobs.runtime.jars import DELTA_VERSION
 
 _HERE = Path(__file__).parent
 TARGET = _HERE / "jars" / "ingestor-logstore.jar"

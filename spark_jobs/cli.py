@@ -13,8 +13,8 @@ import typer
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from ingestor import command_line
+from ingestor.config.types import duration
 from ingestor.errors import ConfigError, IngestorError
-from ingestor.settings_types import duration
 from ingestor.signals import Stop
 from spark_jobs.rounds import Rounds, leave
 from spark_jobs.run import Run
@@ -22,7 +22,7 @@ from spark_jobs.run import Run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.parse import Route
+    from spark_jobs.plan.route import Route
 
 STATE = "_spark_jobs/state.json"  # of each route, in its checkpoint
 app = typer.Typer(
@@ -59,7 +59,7 @@ def parse(config: Config, route: OnlyRoute = None, every: Every = None, conf: Co
 
     Example: python -m spark_jobs parse orders.yaml --route user-events
     """
-    from spark_jobs.failures import JavaEndedError
+    from spark_jobs.runtime.failures import JavaEndedError
 
     pause = _pause(every)
     stop = Stop("spark_jobs: stopped at once; the next run takes up what this one left")
@@ -83,9 +83,9 @@ def parse(config: Config, route: OnlyRoute = None, every: Every = None, conf: Co
 
 def _parse_round(run: Run, spark: SparkSession, rounds: Rounds, stop: Stop) -> None:
     """Parse each route; say where the rows of each, and of all, have gone."""
-    from spark_jobs.balance import Balance
     from spark_jobs.parse import parse as parse_route
-    from spark_jobs.places import Files, spark_path
+    from spark_jobs.rows.balance import Balance
+    from spark_jobs.runtime.places import Files, spark_path
 
     found: dict[str, Balance] = {}
 
@@ -112,8 +112,8 @@ def reparse(config: Config, route: OnlyRoute = None, conf: Conf = None) -> None:
 
     Example: python -m spark_jobs reparse orders.yaml --route user-events
     """
-    from spark_jobs.balance import Balance
     from spark_jobs.reparse import reparse as reparse_route
+    from spark_jobs.rows.balance import Balance
 
     run = Run(config, route, conf)
     found: list[Balance] = []
@@ -194,9 +194,9 @@ def reset(
 
     Example: python -m spark_jobs reset orders.yaml --route user-events
     """
-    from spark_jobs.parse import route_of
-    from spark_jobs.reset import question
-    from spark_jobs.reset import reset as run
+    from spark_jobs.plan.route import route_of
+    from spark_jobs.steps.reset import question
+    from spark_jobs.steps.reset import reset as run
 
     prepared = Run(config, route, conf)
     wanted = [route_of(prepared.settings, name, plan) for name, plan in prepared.plans.items()]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
 
-from spark_jobs import failures, retry
-from spark_jobs.places import TableLog, spark_path
+from spark_jobs.runtime import failures, retry
+from spark_jobs.runtime.places import TableLog, spark_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

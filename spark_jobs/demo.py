@@ -15,12 +15,12 @@ from dataclasses import asdict
 import typer
 
 from ingestor import command_line
-from spark_jobs.balance import Balance
 from spark_jobs.cli import Config  # noqa: TC001 - typer reads it at run time
 from spark_jobs.compact import compact
 from spark_jobs.parse import parse
-from spark_jobs.places import TableLog
+from spark_jobs.rows.balance import Balance
 from spark_jobs.run import Run
+from spark_jobs.runtime.places import TableLog
 
 _TARGET_BYTES = 256 << 20
 _PAUSE_SECONDS = 1.0

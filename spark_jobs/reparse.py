@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_jobs import failures
-from spark_jobs.work import Work
+from spark_jobs.runtime import failures
+from spark_jobs.steps.work import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.balance import Balance
-    from spark_jobs.parse import Route
+    from spark_jobs.plan.route import Route
+    from spark_jobs.rows.balance import Balance
 
 
 def reparse(session: SparkSession, route: Route) -> Balance:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ingestor.errors import IngestorError
-    from spark_jobs.balance import Balance
+    from spark_jobs.rows.balance import Balance
 
 _PAUSE_SECONDS_MAX = 600.0
 _WORST_FIRST = (3, 4, 2, 5, 1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ingestor import logs, settings
+from ingestor import logs
+from ingestor.config.load import load
 from ingestor.errors import ConfigError, IngestorError
-from spark_jobs import plan as plans
+from spark_jobs.plan import plan as plans
 from spark_jobs.rounds import Rounds, worst
 
 if TYPE_CHECKING:
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ingestor.settings import Settings
-    from spark_jobs.parse import Route
-    from spark_jobs.plan import Plan
+    from ingestor.config.settings import Settings
+    from spark_jobs.plan.plan import Plan
+    from spark_jobs.plan.route import Route
 
 
 class Run:
     """One command: its configuration, checked before Spark starts, and its session."""
 
     def __init__(self, config: Path, route: str | None, conf: list[str] | None) -> None:
-        self.settings: Settings = settings.load(config)
+        self.settings: Settings = load(config)
         logs.configure(self.settings.log.format, self.settings.log.level)
         self._conf = dict(_pair(each) for each in conf or ())
         if not self.settings.parse:
@@ -60,8 +61,8 @@ class Run:
     @contextlib.contextmanager
     def session(self) -> Iterator[SparkSession]:
         """Start Spark, and stop it in the end."""
-        from spark_jobs import session, stores
-        from spark_jobs.failures import explain
+        from spark_jobs.runtime import session, stores
+        from spark_jobs.runtime.failures import explain
 
         quiet = self.settings.log.level != "DEBUG"
         options = {**stores.options(self.settings, self.names), **self._conf}
@@ -78,9 +79,9 @@ class Run:
 
     def route(self, spark: SparkSession, name: str) -> Route:
         """Return a route whose schema is good, and whose stores can't lose a commit."""
-        from spark_jobs import stores
-        from spark_jobs.failures import explain
-        from spark_jobs.parse import route_of
+        from spark_jobs.plan.route import route_of
+        from spark_jobs.runtime import stores
+        from spark_jobs.runtime.failures import explain
 
         broken = None if name in self.plans else self._plan(name)
         if broken is not None:
@@ -96,7 +97,7 @@ class Run:
 
     def each(self, spark: SparkSession, rounds: Rounds, work: Callable[[Route], None]) -> None:
         """Let each route that is due do its work, whatever becomes of the others."""
-        from spark_jobs.failures import JavaEndedError
+        from spark_jobs.runtime.failures import JavaEndedError
 
         for name in filter(rounds.due, self.names):
             try:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ingestor.errors import DataLossError
-from spark_jobs import failures
-from spark_jobs.places import Files, TableLog, is_entry, spark_path
-from spark_jobs.session import java_class
+from spark_jobs.runtime import failures
+from spark_jobs.runtime.places import Files, TableLog, is_entry, spark_path
+from spark_jobs.runtime.session import java_class
+from spark_jobs.steps.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.checkpoint import Checkpoint
-    from spark_jobs.parse import Route
+    from spark_jobs.plan.route import Route
 
 _HOUR_MS = 3_600_000
 _SHOWN_MAX = 1_000  # of a dry run, by Delta itself
@@ -63,7 +63,7 @@ def _one(session: SparkSession, table: str, hours: int, *, delete: bool) -> Remo
 def _refuse_unparsed(session: SparkSession, route: Route, hours: int) -> None:
     """Refuse if a file that the parse has yet to read is old enough to go."""
     log = TableLog(session, route.raw)
-    begin = _unread(route.checkpoint(session), route) if log.exists else None
+    begin = _unread(Checkpoint.of(session, route), route) if log.exists else None
     if begin is None:
         return  # a first parse begins with what is live
     entries = _entries_since(session, route, begin)

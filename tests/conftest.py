@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from ingestor.native import library
+from ingestor.kafka.native import library
 from tests.support import ivy, kafka_jars
 from tests.support.ingestors import Deploy
 from tests.support.kafka import Cluster

@@ -1,7 +1,7 @@
 ------------------------------- MODULE Commit -------------------------------
 (***************************************************************************)
 (* How ingestors commit to one Delta table, step by step as the code does  *)
-(* it: ingestor/committer.py, table.py, lane.py and partitions.py.         *)
+(* it: ingestor/ingest/committer.py, table.py, lane.py and partitions.py.         *)
 (*                                                                         *)
 (* Offsets count from 1.  A txn of 0 means that nothing was committed, and *)
 (* a position of 0 that a partition has no place.  Version 0 is the entry  *)

@@ -3,7 +3,7 @@
 (* Is what real processes did a behaviour of Commit?                       *)
 (*                                                                         *)
 (* A trace holds, for each process, the steps that it told (see            *)
-(* ingestor/steps.py) in its own order, and the entries that the real log  *)
+(* ingestor/ingest/steps.py) in its own order, and the entries that the real log  *)
 (* holds in the end.  TLC leads Commit through it: an entry lands when no  *)
 (* process can take its next step before.  Until then no step of one       *)
 (* process hinders another's, so if there is any way through, this is one. *)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from ingestor.broker import Broker, asking, kafka_failure
-from ingestor.by_hand import by_hand
 from ingestor.errors import Unavailable
+from ingestor.kafka.broker import Broker, asking, kafka_failure
+from ingestor.kafka.by_hand import by_hand
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:

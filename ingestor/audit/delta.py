@@ -20,14 +20,14 @@ from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
 from ingestor.audit.files import LiveFile
+from ingestor.delta.failures import classify
+from ingestor.delta.storage import local_root, open_storage, with_defaults
 from ingestor.errors import RefusedError, Unavailable
-from ingestor.failures import classify
-from ingestor.storage import local_root, open_storage, with_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ingestor.storage import Storage
+    from ingestor.delta.storage import Storage
 
 _FOLDER = "_delta_log"
 _ENTRY = re.compile(r"([0-9]{20})\.json")

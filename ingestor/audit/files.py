@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ingestor.failures import classify
+from ingestor.delta.failures import classify
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ingestor.storage import Storage
+    from ingestor.delta.storage import Storage
 
     Offsets = npt.NDArray[np.int64]
 

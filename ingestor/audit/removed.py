@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ingestor.audit.files import Offsets
     from ingestor.audit.marks import Bits, Extent
     from ingestor.audit.rows import RowAudit
+    from ingestor.delta.storage import Storage
     from ingestor.records import TopicPartition
-    from ingestor.storage import Storage
 
 _NAMED = 3  # partitions named in a sentence
 

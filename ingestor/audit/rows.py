@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from ingestor.audit.facts import LogFacts
     from ingestor.audit.files import Offsets
+    from ingestor.delta.storage import Storage
     from ingestor.records import TopicPartition
-    from ingestor.storage import Storage
 
 _NAMED = 3  # files named in a sentence
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from ingestor.broker import Broker
     from ingestor.dead_letters.letters import Coordinate
+    from ingestor.kafka.broker import Broker
 
 _MARK_CHARS = 32
 

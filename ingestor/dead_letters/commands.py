@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ingestor.broker import Broker
+from ingestor.config.types import duration
 from ingestor.dead_letters.publish import Publisher
 from ingestor.dead_letters.replay import Replayer
 from ingestor.dead_letters.service import Service, publish_once
 from ingestor.errors import ConfigError, IngestorError, Unavailable
-from ingestor.settings_types import duration
+from ingestor.kafka.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
 
+    from ingestor.config.settings import Settings
     from ingestor.dead_letters.letters import Coordinate
     from ingestor.dead_letters.selection import Selection
-    from ingestor.settings import Settings
 
 _SHOWN = 1_000  # more are counted only
 

@@ -20,7 +20,7 @@ from ingestor.records import HEADERS, TIMESTAMP, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingestor.storage import Storage
+    from ingestor.delta.storage import Storage
 
 COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
 SCHEMA = pa.schema(

@@ -14,8 +14,8 @@ from ingestor.dead_letters.quarantine import Quarantine
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ingestor.config.settings import Settings
     from ingestor.dead_letters.selection import Selection
-    from ingestor.settings import Settings
 
 _SHOWN = ("message_timestamp", "error_reason", "error_class", "error_message", "processing_version", "replayed_at")
 _NAMES = ("topic", "partition", "offset", "timestamp", *_SHOWN[1:])

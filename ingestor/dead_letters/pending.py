@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ingestor.dead_letters.quarantine import Quarantine, Version
-    from ingestor.deltalog import Entry
+    from ingestor.delta.deltalog import Entry
     from ingestor.records import TopicPartition
 
 ATTEMPT = "dlq_attempt"

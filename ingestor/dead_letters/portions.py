@@ -22,7 +22,7 @@ from ingestor.records import TIMESTAMP
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ingestor.storage import Storage
+    from ingestor.delta.storage import Storage
 
 # A portion is what one Kafka transaction sends: it has to be through well within the transaction's time-out, and
 # memory holds it a few times over (as it was read, as messages, in librdkafka's queue; an envelope may be longer).

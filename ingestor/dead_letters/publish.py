@@ -39,11 +39,11 @@ from ingestor.errors import ConfigError, DataLossError, Fenced
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from ingestor.broker import Broker
+    from ingestor.config.settings import Settings
     from ingestor.dead_letters.letters import DeadLetter
     from ingestor.dead_letters.pending import Batch, Pending
     from ingestor.dead_letters.quarantine import Version
-    from ingestor.settings import Settings
+    from ingestor.kafka.broker import Broker
 
 _NOTE_EVERY = 10_000  # letters; fewer commits on the table, at the price of a longer look after a kill
 _OWNERS = 1 << 62

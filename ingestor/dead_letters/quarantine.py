@@ -20,23 +20,23 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import TableNotFoundError
 
-from ingestor import deltalog
-from ingestor.committer import system_rng, waits_between
 from ingestor.dead_letters.letters import COORDINATES, SCHEMA
 from ingestor.dead_letters.portions import portions
+from ingestor.delta import deltalog
+from ingestor.delta.failures import classify
+from ingestor.delta.open import open_handle, storage_of
+from ingestor.delta.probe import probe
+from ingestor.delta.stats import live_files
 from ingestor.errors import OccExhaustedError, RefusedError, Unavailable
-from ingestor.failures import classify
-from ingestor.probe import probe
+from ingestor.ingest.committer import system_rng, waits_between
 from ingestor.records import TIMESTAMP
-from ingestor.table_files import live_files
-from ingestor.table_open import open_handle, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ingestor.config.settings import Settings
     from ingestor.dead_letters.letters import Coordinate, DeadLetter
-    from ingestor.settings import Settings
-    from ingestor.storage import Storage
+    from ingestor.delta.storage import Storage
 
 T = TypeVar("T")
 

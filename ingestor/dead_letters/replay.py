@@ -47,11 +47,11 @@ from ingestor.errors import ConfigError, DataLossError, Fenced, OccExhaustedErro
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ingestor.broker import Broker
+    from ingestor.config.settings import Settings
     from ingestor.dead_letters.attempt import Since
     from ingestor.dead_letters.quarantine import Version
     from ingestor.dead_letters.selection import Selection
-    from ingestor.settings import Settings
+    from ingestor.kafka.broker import Broker
 
 _INTENT = "dlq_replay"
 _INTENT_LETTERS_MAX = 50_000  # what one commit notes and one rewrite of files marks

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ingestor import logs
-from ingestor.broker import bad_client_config, kafka_failure, without_consumer_keys
 from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
+from ingestor.kafka.broker import bad_client_config, kafka_failure, without_consumer_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

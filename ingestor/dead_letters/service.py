@@ -6,19 +6,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ingestor import logs
-from ingestor.broker import Broker
-from ingestor.committer import system_rng
 from ingestor.dead_letters.publish import Publisher
 from ingestor.errors import ConfigError, Fenced, IngestorError, OccExhaustedError, Unavailable
-from ingestor.http import HttpServer
-from ingestor.metrics import Metrics
+from ingestor.ingest.committer import system_rng
+from ingestor.kafka.broker import Broker
+from ingestor.observe.http import HttpServer
+from ingestor.observe.metrics import Metrics
 from ingestor.signals import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
-    from ingestor.settings import Settings
+    from ingestor.config.settings import Settings
 
 _TAKEOVERS_MAX = 6
 _YIELD_SECONDS = 2.0

@@ -13,9 +13,9 @@ from ingestor.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ingestor.broker import Broker
-    from ingestor.settings import Settings
-    from ingestor.settings_route import Route
+    from ingestor.config.route import Route
+    from ingestor.config.settings import Settings
+    from ingestor.kafka.broker import Broker
 
 _ROOM_BYTES = 64 << 10  # for the headers that say why
 _LEADERS_SECONDS = 30.0

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from ingestor.deltalog import entry_path
+from ingestor.delta.deltalog import entry_path
+from ingestor.delta.storage import LocalStorage
+from ingestor.delta.table import RawTable
 from ingestor.errors import RefusedError, Unavailable
 from ingestor.records import RawSchema, TopicPartition
-from ingestor.storage import LocalStorage
-from ingestor.table import RawTable
 from tests.support.fakes.staging import stage
 from tests.support.fakes.storage import MemoryStorage
 from tests.support.fakes.table import FakeLog, FakeTable
@@ -31,8 +31,9 @@ from tests.support.fakes.table import FakeLog, FakeTable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ingestor.storage import Storage
-    from ingestor.table import DataFile, Table
+    from ingestor.delta.storage import Storage
+    from ingestor.delta.table import Table
+    from ingestor.delta.table_log import DataFile
     from tests.support.stores import Store
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -333,7 +334,7 @@ def test_an_empty_slot_of_a_replaced_table_is_refused(backend: Backend) -> None:
 @pytest.mark.parametrize("reopened", [False, True], ids=["followed", "reopened"])
 def test_a_table_that_is_gone_is_refused(backend: Backend, reopened: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
     """Whatever is asked of it: it would not come back by waiting, and is not made anew."""
-    monkeypatch.setattr("ingestor.table_log.CHECKPOINT_EVERY", 1 if reopened else 50)
+    monkeypatch.setattr("ingestor.delta.table_log.CHECKPOINT_EVERY", 1 if reopened else 50)
     table = backend.open()
     put(table, {"app/a/0": 1}, by="one")
     table.refresh()

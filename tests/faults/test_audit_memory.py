@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from ingestor.delta.table import RawTable
+from ingestor.delta.table_log import DataFile
 from ingestor.records import RawSchema
-from ingestor.table import DataFile, RawTable
 from tests.support.command import write_config
 from tests.support.peak import peak_mib
 

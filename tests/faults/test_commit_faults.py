@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.committer import Outcome
 from ingestor.errors import Fenced
-from ingestor.steps import Steps
+from ingestor.ingest.committer import Outcome
+from ingestor.ingest.steps import Steps
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.s3_commits import APP_ID, TP, Writer, assert_exactly_once, held, log_texts
 from tests.support.traces import Recorder, Traces, entries_of
@@ -18,7 +18,7 @@ from tests.support.traces import Recorder, Traces, entries_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ingestor.stager import Staged
+    from ingestor.ingest.stager import Staged
     from tests.support.stores import Store, VersityStore
 
 pytestmark = pytest.mark.faults

@@ -15,11 +15,11 @@ import pytest
 import trustme
 from deltalake import DeltaTable
 
+from ingestor.delta.failures import MESSAGE_LENGTH_MAX, classify
+from ingestor.delta.storage import with_defaults
+from ingestor.delta.table import RawTable
 from ingestor.errors import IngestorError, RefusedError, Unavailable
-from ingestor.failures import MESSAGE_LENGTH_MAX, classify
 from ingestor.records import RawSchema
-from ingestor.storage import with_defaults
-from ingestor.table import RawTable
 from tests.support.answering import Answering
 from tests.support.disk import Disk
 from tests.support.faultproxy import Fault, FaultProxy, Kind

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, Schema
 
-from ingestor import probe as probing
+from ingestor.delta import probe as probing
+from ingestor.delta.open import options_for
+from ingestor.delta.probe import WRITERS, Probed, probe
+from ingestor.delta.table_log import StoreLog
 from ingestor.errors import RefusedError, Unavailable
-from ingestor.probe import WRITERS, Probed, probe
 from ingestor.records import RawSchema
-from ingestor.table_log import StoreLog
-from ingestor.table_open import options_for
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.racy_stores import RacyStoreUnavailableError, S3MockStore, S3sStore, TwoStepStore
 from tests.support.s3_commits import QUICK

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ingestor.delta.failures import classify
+from ingestor.delta.storage import ObjectStorage, with_defaults
+from ingestor.delta.table import RawTable
 from ingestor.errors import Unavailable
-from ingestor.failures import classify
 from ingestor.records import RawSchema
-from ingestor.storage import ObjectStorage, with_defaults
-from ingestor.table import RawTable
 from tests.support.background import Background
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.s3_commits import QUICK

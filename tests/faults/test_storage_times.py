@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from ingestor.delta.storage import with_defaults
+from ingestor.delta.table import RawTable
 from ingestor.records import RawSchema
-from ingestor.storage import with_defaults
-from ingestor.table import RawTable
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.server import free_ports
 

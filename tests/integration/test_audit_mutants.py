@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 import ingestor as package
-from ingestor.native.library import SWITCH
+from ingestor.kafka.native.library import SWITCH
 from tests.support import topics
 from tests.support.command import Ended, ingestor, write_config
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.demo_spark import SparkHalf
+from ingestor.commands.demo_spark import SparkHalf
 from ingestor.errors import IngestorError
 from tests.support.command import ingestor
 

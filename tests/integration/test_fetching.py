@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
-from ingestor.consumer_options import consumer_options
-from ingestor.extract import extract_stamps
-from ingestor.kafka_source import KafkaSource
+from ingestor.kafka.consumer import KafkaSource
+from ingestor.kafka.extract import extract_stamps
+from ingestor.kafka.options import consumer_options
 from tests.support import topics
 from tests.support.listener import FromTheHead
 

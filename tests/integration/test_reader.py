@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingestor.audit.consumer import KafkaReader
-from ingestor.reader import first_committed
+from ingestor.kafka.reader import first_committed
 from ingestor.records import TopicPartition
 from tests.support import topics
 from tests.support.topics import Record

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ingestor import kafka_source
-from ingestor.kafka_source import KafkaSource
+from ingestor.kafka import consumer as kafka_source
+from ingestor.kafka.consumer import KafkaSource
 from tests.support import topics
 from tests.support.ingestors import eventually
 from tests.support.listener import FromTheHead

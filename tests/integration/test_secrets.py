@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ingestor.settings import load
+from ingestor.config.load import load
 from tests.support import topics
 from tests.support.command import Command, Ended, ingestor
 from tests.support.faultproxy import Fault, FaultProxy, Kind

@@ -16,11 +16,11 @@ from kubernetes_validate.utils import latest_version
 from typer.main import get_command
 
 from ingestor import cli as ingestor_cli
-from ingestor import settings
-from ingestor.http import HttpServer
-from ingestor.metrics import Level, Levels, Metrics
+from ingestor.config.load import load
+from ingestor.ingest.route import Times
+from ingestor.observe.http import HttpServer
+from ingestor.observe.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
-from ingestor.route import Times
 from spark_jobs import cli as spark_cli
 from tests.support import gotool, promtool
 from tests.support.fakes.state import FakeState
@@ -66,7 +66,7 @@ def pods() -> dict[str, dict[str, Any]]:
 def test_the_ingestor_accepts_the_configuration(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
-    loaded = settings.load(path)
+    loaded = load(path)
     assert loaded.http is not None
     assert (loaded.http.host, loaded.http.port) == ("0.0.0.0", 8080)  # noqa: S104 - inside of a container
     assert loaded.log.format == "json"

@@ -17,9 +17,9 @@ import yaml
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from kubernetes_validate.utils import latest_version
 
-from ingestor import settings
+from ingestor.config.load import load
 from ingestor.errors import ConfigError, DataLossError, IngestorError, OccExhaustedError, RefusedError
-from ingestor.metrics import Metrics
+from ingestor.observe.metrics import Metrics
 from ingestor.records import RawSchema
 from tests.support import config_table, topics
 from tests.support.command import Command, ingestor, refused
@@ -220,7 +220,7 @@ def test_every_configuration_shown_is_accepted(path: Path, tmp_path: Path, monke
             continue
         shown = tmp_path / "shown.yaml"
         shown.write_text(yaml.safe_dump({**minimal, **document}))
-        settings.load(shown)
+        load(shown)
 
 
 def test_the_configuration_table_is_that_of_the_settings() -> None:

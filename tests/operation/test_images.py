@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench import image
-from ingestor.native.library import LIBRARY
+from ingestor.kafka.native.library import LIBRARY
 from tests.support import dockerfile, topics
 from tests.support.ingestors import eventually
 

@@ -18,8 +18,8 @@ import pytest
 
 import ingestor as package
 from ingestor import DISTRIBUTION
-from ingestor.native.build import platform_tag
-from ingestor.native.library import load
+from ingestor.kafka.native.build import platform_tag
+from ingestor.kafka.native.library import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_program_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"ingestor/py.typed", "spark_jobs/py.typed", "ingestor/status_page.html", "ingestor/cli.py"} <= names
+    assert {"ingestor/py.typed", "spark_jobs/py.typed", "ingestor/observe/status_page.html", "ingestor/cli.py"} <= names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"ingestor", "spark_jobs", "txn_ingestor"}
     assert not [name for name in names if "__pycache__" in name]
 
@@ -64,7 +64,7 @@ def test_the_wheel_holds_the_program_and_nothing_else(built: Path) -> None:
 def test_the_wheel_has_the_native_intake_where_it_can_be_built(built: Path) -> None:
     """It is then one for this platform, and for every Python; what runs here has it, too."""
     (wheel,) = built.glob("*.whl")
-    library = "ingestor/native/libintake.so"
+    library = "ingestor/kafka/native/libintake.so"
     if shutil.which("cc") is None:
         assert wheel.name.endswith("-py3-none-any.whl")
         assert library not in zipfile.ZipFile(wheel).namelist()
@@ -81,7 +81,7 @@ def test_the_sdist_holds_what_builds_and_tests_it(built: Path) -> None:
     assert {
         *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", ".ci/run", ".dockerignore"),
         *("requirements/dev.txt", "tests/conftest.py", "bench/README.md", "docker/compose.yaml", "docs/operations.md"),
-        "ingestor/status_page.html",
+        "ingestor/observe/status_page.html",
     } <= names
     assert not [name for name in names if ".venv" in name or "__pycache__" in name or name.startswith("build/")]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.http import HttpServer
-from ingestor.metrics import Metrics
-from ingestor.page import page as the_page
+from ingestor.observe.http import HttpServer
+from ingestor.observe.metrics import Metrics
+from ingestor.observe.page import page as the_page
 from tests.support import topics
 from tests.support.fakes.state import FakeState, shown
 

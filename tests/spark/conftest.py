@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.demo_spark import QUICK_JAVA
-from spark_jobs import session
+from ingestor.commands.demo_spark import QUICK_JAVA
+from spark_jobs.runtime import session
 from tests.support.silver import Lake
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from deltalake import DeltaTable, write_deltalake
 from py4j.protocol import Py4JJavaError
 
 from ingestor.errors import RefusedError
-from spark_jobs import jars, stores
-from spark_jobs.session import jvm
+from spark_jobs.runtime import jars, stores
+from spark_jobs.runtime.session import jvm
 from tests.support.background import Background
 from tests.support.beside import race
 

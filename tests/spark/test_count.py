@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.batch import count
-from spark_jobs.duplicates import Range
-from spark_jobs.parsing import REASON, TOMBSTONE
+from spark_jobs.rows.duplicates import Range
+from spark_jobs.rows.parsing import REASON, TOMBSTONE
+from spark_jobs.steps.batch import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

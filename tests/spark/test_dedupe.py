@@ -12,9 +12,9 @@ import fastavro
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from spark_jobs import duplicates
-from spark_jobs.balance import Balance
 from spark_jobs.parse import parse
+from spark_jobs.rows import duplicates
+from spark_jobs.rows.balance import Balance
 from tests.support.rawtables import Record
 from tests.support.silver import MARCH_2026_MS, TP, Lake, event
 

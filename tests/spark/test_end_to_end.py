@@ -9,11 +9,12 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from ingestor import settings as settings_module
-from spark_jobs import plan
-from spark_jobs.balance import Balance
+from ingestor.config.load import load
 from spark_jobs.compact import compact
-from spark_jobs.parse import Route, parse, route_of
+from spark_jobs.parse import parse
+from spark_jobs.plan import plan
+from spark_jobs.plan.route import Route, route_of
+from spark_jobs.rows.balance import Balance
 from tests.support import topics
 from tests.support.background import Background
 from tests.support.command import ingestor
@@ -51,7 +52,7 @@ def parsing(deployment: Deployment, **changed: Any) -> Path:
 
 def route(deployment: Deployment, **changed: Any) -> Route:
     """Return the deployment's route as the jobs get it."""
-    loaded = settings_module.load(parsing(deployment, **changed))
+    loaded = load(parsing(deployment, **changed))
     return route_of(loaded, "route", plan.make("route", loaded.parse["route"]))
 
 

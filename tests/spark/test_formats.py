@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingestor.settings_parse import ParseSettings
-from spark_jobs import avro, parsing, plan
-from spark_jobs.formats import FIELDS
-from spark_jobs.parsing import REASON
+from ingestor.config.parse import ParseSettings
+from spark_jobs.plan import avro, plan
+from spark_jobs.rows import parsing
+from spark_jobs.rows.formats import FIELDS
+from spark_jobs.rows.parsing import REASON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ import fastavro
 import pytest
 from hypothesis import strategies as st
 
-from ingestor.settings_parse import ParseSettings
-from spark_jobs import plan
+from ingestor.config.parse import ParseSettings
+from spark_jobs.plan import plan
 from tests.support import judges
 from tests.support.gathered import gathered
 from tests.support.golden import Table

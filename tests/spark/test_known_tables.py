@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingestor.errors import ConfigError
-from spark_jobs.balance import Balance
 from spark_jobs.parse import parse
 from spark_jobs.reparse import reparse
-from spark_jobs.reset import reset
+from spark_jobs.rows.balance import Balance
+from spark_jobs.steps.reset import reset
 from tests.support.rawtables import Record
 from tests.support.silver import Lake, account, event
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.parse import Route
+    from spark_jobs.plan.route import Route
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ingestor.errors import ConfigError, DataLossError
-from spark_jobs.balance import Balance
 from spark_jobs.compact import compact
 from spark_jobs.parse import parse
-from spark_jobs.reset import reset
+from spark_jobs.rows.balance import Balance
+from spark_jobs.steps.reset import reset
 from spark_jobs.vacuum import vacuum
 from tests.support.silver import Lake, event
 
@@ -109,7 +109,7 @@ def die_in_first_batch(spark: SparkSession, lake: Lake, monkeypatch: pytest.Monk
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr("spark_jobs.batch.Job.process", die)
+        patched.setattr("spark_jobs.steps.batch.Job.process", die)
         with pytest.raises(Exception, match="killed"):
             parse(spark, lake.route())
 

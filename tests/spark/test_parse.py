@@ -12,8 +12,8 @@ import pytest
 from deltalake import write_deltalake
 
 from ingestor.errors import ConfigError, DataLossError, IngestorError, RefusedError
-from spark_jobs.balance import Balance
 from spark_jobs.parse import parse
+from spark_jobs.rows.balance import Balance
 from tests.support.rawtables import Record
 from tests.support.silver import MARCH_2026_MS, TP, Lake, event
 
@@ -299,7 +299,7 @@ def test_rows_that_raw_lost_before_they_were_parsed_do_not_reach_silver(spark: S
     lake = Lake(lake.folder, parse={"formats": ["json"]})
     lake.land(event("u0"), event("u1"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_jobs.batch.Job.process", lambda *_: 1 / 0)
+        patch.setattr("spark_jobs.steps.batch.Job.process", lambda *_: 1 / 0)
         with pytest.raises(IngestorError, match="division"):
             parse(spark, lake.route())
     lake.table("raw").delete("stream_offset = 1")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.balance import Balance
-from spark_jobs.batch import Job
 from spark_jobs.parse import parse
 from spark_jobs.reparse import reparse
-from spark_jobs.tables import Sink
+from spark_jobs.rows.balance import Balance
+from spark_jobs.steps.batch import Job
+from spark_jobs.steps.tables import Sink
 from tests.support.quick_java import quick_java
 from tests.support.silver import Lake, account, event
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from ingestor.config.parse import ParseSettings
 from ingestor.errors import RefusedError
-from ingestor.settings_parse import ParseSettings
-from spark_jobs import cli, rules
-from spark_jobs.plan import Plan, make
+from spark_jobs import cli
+from spark_jobs.plan import rules
+from spark_jobs.plan.plan import Plan, make
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ import fastavro
 import pytest
 
 from ingestor.errors import RefusedError
-from spark_jobs.balance import Balance
 from spark_jobs.parse import parse
 from spark_jobs.reparse import reparse
+from spark_jobs.rows.balance import Balance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ingestor.errors import IngestorError
-from spark_jobs import moving
-from spark_jobs.balance import Balance
 from spark_jobs.parse import parse
 from spark_jobs.reparse import reparse
+from spark_jobs.rows.balance import Balance
+from spark_jobs.steps import moving
 from tests.support.silver import event
 
 if TYPE_CHECKING:

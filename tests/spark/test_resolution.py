@@ -13,8 +13,9 @@ import fastavro
 import pytest
 from hypothesis import strategies as st
 
-from ingestor.settings_parse import ParseSettings
-from spark_jobs import avro_resolution, parsing, plan
+from ingestor.config.parse import ParseSettings
+from spark_jobs.plan import plan
+from spark_jobs.rows import avro_resolution, parsing
 from tests.support.gathered import gathered
 from tests.support.golden import RAW
 from tests.support.outcomes import outcomes, plain
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.plan import Plan
+    from spark_jobs.plan.plan import Plan
 
 COLOUR = {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN", "OTHER"], "default": "OTHER"}
 PLACE = {

@@ -14,8 +14,9 @@ import yaml
 
 from ingestor import logs
 from ingestor.signals import Stop
-from spark_jobs import cli, session
+from spark_jobs import cli
 from spark_jobs.rounds import Rounds
+from spark_jobs.runtime import session
 from tests.support.silver import Lake, balance, event
 
 if TYPE_CHECKING:

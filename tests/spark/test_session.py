@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs import session
+from spark_jobs.runtime import session
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ingestor.errors import IngestorError, OccExhaustedError
-from spark_jobs.balance import Balance
 from spark_jobs.parse import parse
 from spark_jobs.reparse import reparse
-from spark_jobs.reset import reset
+from spark_jobs.rows.balance import Balance
+from spark_jobs.steps.reset import reset
 from tests.support import held_steps
 from tests.support.held_steps import Held
 from tests.support.silver import Lake, account, event

@@ -6,9 +6,9 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from spark_jobs.balance import Balance
 from spark_jobs.parse import parse
 from spark_jobs.reparse import reparse
+from spark_jobs.rows.balance import Balance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

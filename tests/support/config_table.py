@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import BaseModel, ByteSize
 
-from ingestor.settings import Settings
+from ingestor.config.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,18 +21,19 @@ import fastavro
 import yaml
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from ingestor.settings_file import expand
-from ingestor.settings_parse import ParseSettings
-from spark_jobs import avro, parsing, plan
-from spark_jobs.formats import FIELDS
-from spark_jobs.parsing import REASON
+from ingestor.config.file import expand
+from ingestor.config.parse import ParseSettings
+from spark_jobs.plan import avro, plan
+from spark_jobs.rows import parsing
+from spark_jobs.rows.formats import FIELDS
+from spark_jobs.rows.parsing import REASON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from spark_jobs.plan import Plan
+    from spark_jobs.plan.plan import Plan
 
 FOLDER = Path(__file__).parents[1] / "spark" / "golden"
 RAW = (

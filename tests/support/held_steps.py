@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from spark_jobs import retry
-from spark_jobs.checkpoint import Checkpoint
-from spark_jobs.tables import Sink
+from spark_jobs.runtime import retry
+from spark_jobs.steps.checkpoint import Checkpoint
+from spark_jobs.steps.tables import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from ingestor.probe import PROBE_FOLDER
+from ingestor.delta.probe import PROBE_FOLDER
 
 if TYPE_CHECKING:
     from pathlib import Path

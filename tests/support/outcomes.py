@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from spark_jobs import parsing
-from spark_jobs.formats import FIELDS
-from spark_jobs.parsing import REASON
+from spark_jobs.rows import parsing
+from spark_jobs.rows.formats import FIELDS
+from spark_jobs.rows.parsing import REASON
 from tests.support.golden import RAW, as_json
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.plan import Plan
+    from spark_jobs.plan.plan import Plan
 
 
 def outcomes(spark: SparkSession, by: Plan, payloads: Sequence[bytes]) -> list[tuple[str | None, dict[str, Any]]]:

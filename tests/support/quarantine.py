@@ -12,7 +12,7 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable, write_deltalake
 
-from ingestor import settings
+from ingestor.config.load import load
 from ingestor.dead_letters.letters import SCHEMA, Coordinate
 from tests.support.child import ENDS_WITH_PARENT
 from tests.support.command import write_config
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from confluent_kafka import Message
+
+    from ingestor.config.settings import Settings
 
 ROUTE = "events"
 SEPTEMBER_2001_MS = 1_000_000_000_000
@@ -96,9 +98,9 @@ class Shop:
         """The dead letter topic."""
         return f"{self.topic}-dlq"
 
-    def settings(self) -> settings.Settings:
+    def settings(self) -> Settings:
         """Return the configuration as it is loaded."""
-        return settings.load(self.config)
+        return load(self.config)
 
     def configure(self, **sections: Any) -> Self:
         """Set whole sections of the configuration."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ingestor.demo_spark import QUICK_JAVA
+from ingestor.commands.demo_spark import QUICK_JAVA
 
 
 def quick_java() -> dict[str, str]:

@@ -12,9 +12,10 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ingestor.delta.table import RawTable
+from ingestor.delta.table_log import DataFile
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
-from ingestor.table import DataFile, RawTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

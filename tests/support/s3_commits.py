@@ -15,28 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from ingestor.breaker import Breaker
-from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience
+from ingestor.delta.guards import Guards
+from ingestor.delta.storage import with_defaults
+from ingestor.delta.table import RawTable
+from ingestor.delta.table_log import CHECKPOINT_EVERY
 from ingestor.errors import Fenced
-from ingestor.guards import Guards
+from ingestor.ingest.breaker import Breaker
+from ingestor.ingest.committer import Committer, Landed, Occ, Outcome, make_patience
+from ingestor.ingest.steps import SILENT, Steps
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
-from ingestor.steps import SILENT, Steps
-from ingestor.storage import with_defaults
-from ingestor.table import RawTable
-from ingestor.table_log import CHECKPOINT_EVERY
 from tests.support.fakes.staging import stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ingestor.stager import Staged
+    from ingestor.ingest.stager import Staged
     from tests.support.stores import Store
 
 APP_ID = "faults"
 TP = TopicPartition("t", 0)
 ROWS = 5  # of each commit
-# Faults are short here, so patience is too; production's is in ingestor/storage.py.
+# Faults are short here, so patience is too; production's is in ingestor/delta/storage.py.
 QUICK = {
     "timeout": "1s",
     "connect_timeout": "1s",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ingestor.config.load import check
 from ingestor.errors import ConfigError
-from ingestor.settings import Settings, check
+
+if TYPE_CHECKING:
+    from ingestor.config.settings import Settings
 
 FILE = Path("/etc/orders/ingestor.yaml")
 MINIMAL: dict[str, Any] = {

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from deltalake import DeltaTable
 
-from ingestor import settings as settings_module
+from ingestor.config.load import load
 from ingestor.records import RawSchema, TopicPartition
-from spark_jobs import plan
-from spark_jobs.parse import route_of
+from spark_jobs.plan import plan
+from spark_jobs.plan.route import route_of
 from tests.support.rawtables import Record, TableMaker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from spark_jobs.parse import Route
+    from spark_jobs.plan.route import Route
 
 TP = TopicPartition("events", 0)
 MARCH_2026_MS = 1_772_323_200_000  # 2026-03-01T00:00:00Z
@@ -68,7 +68,7 @@ class Lake:
 
     def route(self, **parse: Any) -> Route:
         """Return the route as the jobs get it."""
-        loaded = settings_module.load(self.config(**parse))
+        loaded = load(self.config(**parse))
         return route_of(loaded, "events", plan.make("events", loaded.parse["events"]))
 
     def silver(self, *columns: str) -> list[Any]:

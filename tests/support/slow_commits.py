@@ -11,10 +11,10 @@ import sys
 import threading
 
 from ingestor.errors import OccExhaustedError
-from spark_jobs import session
 from spark_jobs.compact import compact
-from spark_jobs.places import on_s3
-from spark_jobs.session import jvm
+from spark_jobs.runtime import session
+from spark_jobs.runtime.places import on_s3
+from spark_jobs.runtime.session import jvm
 
 
 def tell(text: str) -> None:

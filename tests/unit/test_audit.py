@@ -24,7 +24,7 @@ from ingestor.records import RawSchema, TopicPartition
 from tests.support.rawtables import TP, FakeKafka, Message, Record, TableMaker, records
 
 if TYPE_CHECKING:
-    from ingestor.storage import Storage
+    from ingestor.delta.storage import Storage
 
 OTHER = TopicPartition("orders", 1)
 FULL = RawSchema(extras=("key", "headers", "timestamp_type"), partitioned=True)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from ingestor.audit import Names, Report, audit_table
 from ingestor.audit.delta import Checkpoint, DeltaLog
+from ingestor.delta.storage import LocalStorage
 from ingestor.errors import RefusedError
 from ingestor.records import RawSchema
-from ingestor.storage import LocalStorage
 from tests.support.rawtables import TP, TableMaker, records
 
 if TYPE_CHECKING:

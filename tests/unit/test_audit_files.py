@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 
 from ingestor.audit import files
 from ingestor.audit.files import COORDINATES
+from ingestor.delta.storage import LocalStorage
 from ingestor.records import RawSchema
-from ingestor.storage import LocalStorage
 from tests.support.rawtables import TableMaker, records
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from ingestor import table_open
+from ingestor.delta import open as table_open
+from ingestor.delta.open import believed
 from ingestor.errors import RefusedError
-from ingestor.table_open import believed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from ingestor.broker import kafka_failure
 from ingestor.errors import RefusedError, Unavailable
+from ingestor.kafka.broker import kafka_failure
 
 
 @pytest.mark.parametrize(

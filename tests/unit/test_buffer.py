@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.buffer import Selection, Span, select
+from ingestor.ingest.buffer import Selection, Span, select
 from ingestor.records import Columns, RawSchema, TopicPartition
 from tests.support.fakes.kafka import FakeRecord
 from tests.support.fakes.source import columns_of

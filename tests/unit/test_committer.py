@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.breaker import Breaker, BreakerState
-from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience, system_rng, waits_between
+from ingestor.delta.guards import Answer, Guards
 from ingestor.errors import ConfigError, Fenced, OccExhaustedError, RefusedError
-from ingestor.guards import Answer, Guards
+from ingestor.ingest.breaker import Breaker, BreakerState
+from ingestor.ingest.committer import Committer, Landed, Occ, Outcome, make_patience, system_rng, waits_between
+from ingestor.ingest.stager import set_positions
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds
 from ingestor.records import TopicPartition
-from ingestor.stager import set_positions
 from tests.support.fakes.staging import stage
 from tests.support.fakes.storage import MemoryStorage
 from tests.support.fakes.table import Crash, FakeLog, FakeTable, Fault
@@ -24,7 +24,7 @@ from tests.support.fakes.worker import FakeClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ingestor.stager import Staged
+    from ingestor.ingest.stager import Staged
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

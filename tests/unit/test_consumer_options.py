@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 
-from ingestor.consumer_options import consumer_options
+from ingestor.kafka.options import consumer_options
 
 MIB = 1 << 20
 

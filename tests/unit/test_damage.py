@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.damage import search
+from ingestor.kafka.damage import search
 
 
 @given(st.integers(0, 1000), st.integers(1, 5000), st.integers(0, 5000))

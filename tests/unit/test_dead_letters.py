@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.broker import Watermarks
 from ingestor.dead_letters import letters, pending, portions
 from ingestor.dead_letters.attempt import Attempt, Noted, mark_of, since
 from ingestor.dead_letters.letters import SCHEMA, Coordinate, DeadLetter, ranges
@@ -20,10 +19,11 @@ from ingestor.dead_letters.message import dead_letter, replayed
 from ingestor.dead_letters.replayed import Replayed
 from ingestor.dead_letters.selection import Selection
 from ingestor.dead_letters.service import Status
-from ingestor.deltalog import AddedFile, Entry
+from ingestor.delta.deltalog import AddedFile, Entry
+from ingestor.delta.storage import LocalStorage
 from ingestor.errors import Unavailable
+from ingestor.kafka.broker import Watermarks
 from ingestor.records import TopicPartition
-from ingestor.storage import LocalStorage
 from tests.support.quarantine import letter
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingestor import deltalog
+from ingestor.delta import deltalog
+from ingestor.delta.storage import LocalStorage
 from ingestor.errors import RefusedError
-from ingestor.storage import LocalStorage
 from tests.support.rawtables import TP, TableMaker, records
 
 APP_ID = "shop/orders/0"

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.deltalog import Entry, parse_entry, txns_at
+from ingestor.delta.deltalog import Entry, parse_entry, txns_at
 from ingestor.errors import RefusedError
 from tests.support.fakes.storage import MemoryStorage
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.native import build, library
-from ingestor.native.dictionary import Dictionary, new_dictionary
+from ingestor.kafka.native import build, library
+from ingestor.kafka.native.dictionary import Dictionary, new_dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from ingestor.drain import Drain
+from ingestor.commands.drain import Drain
 from ingestor.errors import DataLossError, IngestorError, RefusedError, Unavailable
-from ingestor.groups import Group
-from ingestor.membership import Membership
+from ingestor.kafka.groups import Group
+from ingestor.observe.membership import Membership
 from ingestor.records import TopicPartition
 from tests.support.fakes.worker import FakeClock, InstantWorker
 

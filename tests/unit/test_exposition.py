@@ -10,8 +10,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from ingestor.exposition import Exposition
-from ingestor.metrics import Level, Levels, Metrics
+from ingestor.observe.exposition import Exposition
+from ingestor.observe.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_it_is_what_the_client_writes_as_openmetrics(metrics: Metrics) -> None:
 
 
 def test_labels_are_remembered_up_to_a_limit(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingestor.exposition._LABELS_CACHED_MAX", 2)
+    monkeypatch.setattr("ingestor.observe.exposition._LABELS_CACHED_MAX", 2)
     exposition = Exposition(metrics.registry)
     first = exposition.encode("")
     assert exposition.encode("") == first

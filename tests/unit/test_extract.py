@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from confluent_kafka import Message
 
-from ingestor.extract import Stamps, extract, extract_stamps, extract_topics
+from ingestor.kafka.extract import Stamps, extract, extract_stamps, extract_topics
 
 
 def messages(*topics: str) -> list[Message]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from ingestor.delta.failures import MESSAGE_LENGTH_MAX, classify
 from ingestor.errors import IngestorError, RefusedError, Unavailable
-from ingestor.failures import MESSAGE_LENGTH_MAX, classify
 
 ARROW = "\n          \x1b[31m↳\x1b[0m "
 GET = "Error performing GET http://127.0.0.1:9000/lake/table/_delta_log/00000000000000000007.json"

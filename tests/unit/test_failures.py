@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
+from ingestor.delta.failures import classify
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
-from ingestor.failures import classify
 
 # As delta-rs, its object stores and pyarrow word them.
 PASSES = [

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from ingestor.broker import Broker
 from ingestor.errors import Unavailable
+from ingestor.kafka.broker import Broker
 
 if TYPE_CHECKING:
     from pathlib import Path

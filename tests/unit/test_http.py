@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ingestor import http_server
 from ingestor.errors import ConfigError
-from ingestor.http import HttpServer
-from ingestor.http_server import CLIENTS_MAX
-from ingestor.metrics import Level, Levels, Metrics
+from ingestor.observe import http_server
+from ingestor.observe.http import HttpServer
+from ingestor.observe.http_server import CLIENTS_MAX
+from ingestor.observe.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
 from tests.support.fakes.state import FakeState
 

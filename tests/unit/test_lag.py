@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ingestor import lag as module
-from ingestor.broker import Watermarks
-from ingestor.lag import Lag
-from ingestor.recent import Recent
+from ingestor.kafka.broker import Watermarks
+from ingestor.observe import lag as module
+from ingestor.observe.lag import Lag
+from ingestor.observe.recent import Recent
 from ingestor.records import TopicPartition
 from tests.support.ingestors import eventually
 

@@ -8,13 +8,13 @@ from unittest import mock
 
 import pytest
 
-from ingestor import lane as lane_module
-from ingestor.budget import Budget
-from ingestor.committer import Landed, Outcome
 from ingestor.errors import Fenced, OccExhaustedError, RefusedError
-from ingestor.lane import Lane, Progress
+from ingestor.ingest import lane as lane_module
+from ingestor.ingest.budget import Budget
+from ingestor.ingest.committer import Landed, Outcome
+from ingestor.ingest.lane import Lane, Progress
+from ingestor.ingest.policy import FlushReason, Limits
 from ingestor.ledger import Gap
-from ingestor.policy import FlushReason, Limits
 from ingestor.records import RawSchema, TopicPartition
 from tests.support.fakes.kafka import FakeRecord
 from tests.support.fakes.source import columns_of
@@ -24,8 +24,8 @@ from tests.support.fakes.worker import FakeClock, ManualWorker, SteppedFutures
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ingestor.buffer import Selection
-    from ingestor.stager import Staged
+    from ingestor.ingest.buffer import Selection
+    from ingestor.ingest.stager import Staged
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 NEVER = Limits(rows=1_000_000, bytes=1 << 40, seconds=1e9)
@@ -261,7 +261,7 @@ def test_a_file_that_fails_while_it_grows_is_noticed_before_it_is_due(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading on into a file that can't be written would waste the minutes up to the flush."""
-    monkeypatch.setattr("ingestor.row_group.PLAIN_BYTES", 1)
+    monkeypatch.setattr("ingestor.ingest.row_group.PLAIN_BYTES", 1)
     desk.place(A0)
     desk.accept((A0, 0))
     desk.storage.failures.append(OSError("connection reset"))

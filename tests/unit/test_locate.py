@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from ingestor.commands.locate import Location, locate
 from ingestor.errors import ConfigError
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
-from ingestor.locate import Location, locate
 from ingestor.records import TopicPartition
 from tests.support.rawtables import TP, TableMaker, records
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestor import logs
+from ingestor.ingest.steps import SILENT, Steps, logged
 from ingestor.records import TopicPartition
-from ingestor.steps import SILENT, Steps, logged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

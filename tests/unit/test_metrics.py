@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingestor.metrics import Level, Levels, Metrics
+from ingestor.observe.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
 
 ONE, TWO = TopicPartition("events", 1), TopicPartition("events", 2)

@@ -18,13 +18,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, cimpl
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from ingestor import extract
-from ingestor.buffer import select
-from ingestor.intake import MessageIntake
-from ingestor.native import build, library
-from ingestor.native import intake as native_intake
-from ingestor.native.intake import NativeIntake
-from ingestor.native.taken import as_text
+from ingestor.ingest.buffer import select
+from ingestor.kafka import extract
+from ingestor.kafka.intake import MessageIntake
+from ingestor.kafka.native import build, library
+from ingestor.kafka.native import intake as native_intake
+from ingestor.kafka.native.intake import NativeIntake
+from ingestor.kafka.native.taken import as_text
 from ingestor.records import EXTRA_COLUMNS, RawSchema, TopicPartition
 from tests.support.server import free_ports
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from ingestor.intake import Event, Intake, TakenIn
+    from ingestor.kafka.intake import Event, Intake, TakenIn
     from ingestor.records import Columns
 
 pytestmark = pytest.mark.skipif(library.load()[0] is None, reason=f"no native intake: {library.load()[1]}")

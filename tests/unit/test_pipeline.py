@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ingestor.breaker import BreakerState
 from ingestor.errors import DataLossError, IngestorError, OccExhaustedError, RefusedError, Unavailable
+from ingestor.ingest.breaker import BreakerState
+from ingestor.ingest.pipeline import Pipeline
+from ingestor.ingest.policy import FlushReason, Limits
+from ingestor.ingest.route import Times
 from ingestor.ledger import Gap, Placement
-from ingestor.pipeline import Pipeline
-from ingestor.policy import FlushReason, Limits
 from ingestor.records import TopicPartition
-from ingestor.route import Times
 from tests.support.fakes.process import Process, World
 from tests.support.fakes.staging import stage
 from tests.support.fakes.table import FakeTable, Fault
@@ -457,7 +457,7 @@ def test_adrift_partitions_are_not_resumed(one: World) -> None:
 
 def test_a_full_memory_pauses_everything_until_half_of_it_is_free(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumption stops, polling does not."""
-    monkeypatch.setattr("ingestor.back_pressure._HOLD_SECONDS", 0.01)
+    monkeypatch.setattr("ingestor.ingest.back_pressure._HOLD_SECONDS", 0.01)
     one.kafka.produce(A0, [b"x" * 100] * 50)
     process = one.process(limits=NEVER, budget=500, poll_records=4)
     process.step()

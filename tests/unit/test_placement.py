@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.breaker import Breaker
-from ingestor.committer import Committer, Occ, make_patience
+from ingestor.delta.guards import Guards
 from ingestor.errors import ConfigError, DataLossError, RefusedError, Unavailable
-from ingestor.guards import Guards
+from ingestor.ingest.breaker import Breaker
+from ingestor.ingest.committer import Committer, Occ, make_patience
+from ingestor.ingest.placement import Placer, first_positions
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds, Gap, Placement
-from ingestor.placement import Placer, first_positions
 from ingestor.records import TopicPartition
 from tests.support.fakes.kafka import FakeKafka
 from tests.support.fakes.staging import stage

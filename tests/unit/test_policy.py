@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from ingestor.policy import DraftStats, FlushReason, Limits, due
+from ingestor.ingest.policy import DraftStats, FlushReason, Limits, due
 
 LIMITS = Limits(rows=100, bytes=1000, seconds=60)
 TODAY = date(2026, 2, 28)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from ingestor import probe as probing
+from ingestor.delta import probe as probing
+from ingestor.delta.probe import ROUNDS, WRITERS, Probed, _race, probe
 from ingestor.errors import RefusedError
-from ingestor.probe import ROUNDS, WRITERS, Probed, _race, probe
 
 if TYPE_CHECKING:
-    from ingestor.table_log import NewEntry, StoreLog
+    from ingestor.delta.table_log import NewEntry, StoreLog
 
 
 class Log:

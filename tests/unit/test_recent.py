@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestor.recent import Recent
+from ingestor.observe.recent import Recent
 
 
 class Clock:

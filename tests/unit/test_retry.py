@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestor.breaker import Breaker, BreakerState
-from ingestor.committer import make_patience
 from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
-from ingestor.retry import Ending, Patience, Stopped
+from ingestor.ingest.breaker import Breaker, BreakerState
+from ingestor.ingest.committer import make_patience
+from ingestor.ingest.retry import Ending, Patience, Stopped
 from tests.support.fakes.worker import FakeClock
 
 if TYPE_CHECKING:

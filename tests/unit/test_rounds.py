@@ -7,8 +7,8 @@ import json
 import pytest
 
 from ingestor.errors import ConfigError, DataLossError, IngestorError, OccExhaustedError, RefusedError
-from spark_jobs.balance import Balance
 from spark_jobs.rounds import Rounds, leave, worst
+from spark_jobs.rows.balance import Balance
 
 
 def test_the_worst_failure_gives_the_exit_code() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ingestor import row_group
-from ingestor.native import library
-from ingestor.row_group import RowGroup
+from ingestor.ingest import row_group
+from ingestor.ingest.row_group import RowGroup
+from ingestor.kafka.native import library
 
 NAMES = ["offset", "key", "payload"]
 NATIVE = library.load()[0] is not None

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor import set_offsets as module
-from ingestor.broker import Watermarks
+from ingestor.commands import set_offsets as module
+from ingestor.commands.set_offsets import Dialogue, set_offsets
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
-from ingestor.groups import Group
+from ingestor.kafka.broker import Watermarks
+from ingestor.kafka.groups import Group
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import TopicPartition
-from ingestor.set_offsets import Dialogue, set_offsets
 from tests.support.rawtables import Record, TableMaker
 from tests.support.settings import checked
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ingestor.settings import Settings
+    from ingestor.config.settings import Settings
 
 LOW, HIGH = 10, 100
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ingestor.config.load import check, load
+from ingestor.config.types import duration
 from ingestor.records import RawSchema
-from ingestor.settings import check, load
-from ingestor.settings_types import duration
 from tests.support.settings import FILE, checked, with_kafka
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ingestor.config.file import read
 from ingestor.errors import ConfigError
-from ingestor.settings_file import read
 
 if TYPE_CHECKING:
     from pathlib import Path

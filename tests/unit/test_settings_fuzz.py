@@ -6,8 +6,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ingestor.config.load import check, load
+from ingestor.config.settings import Settings
 from ingestor.errors import ConfigError
-from ingestor.settings import Settings, check, load
 from tests.support.settings import FILE, document
 
 if TYPE_CHECKING:

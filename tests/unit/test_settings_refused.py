@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from ingestor.config.load import check
 from ingestor.errors import ConfigError
-from ingestor.settings import check
 from tests.support.settings import FILE, document, refusal, two_routes, with_kafka, without
 
 

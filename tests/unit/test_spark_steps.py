@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from ingestor.settings_parse import ParseSettings
-from spark_jobs.balance import Balance
-from spark_jobs.plan import make
-from spark_jobs.raw import Batch, Position
-from spark_jobs.steps import End, Step, Tables
+from ingestor.config.parse import ParseSettings
+from spark_jobs.plan.plan import make
+from spark_jobs.rows.balance import Balance
+from spark_jobs.steps.raw import Batch, Position
+from spark_jobs.steps.steps import End, Step, Tables
 
 
 def step() -> Step:

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingestor import row_group
-from ingestor.budget import Budget
-from ingestor.buffer import Batch, select
-from ingestor.native import library
-from ingestor.policy import DraftStats
+from ingestor.delta.storage import LocalStorage
+from ingestor.ingest import row_group
+from ingestor.ingest.budget import Budget
+from ingestor.ingest.buffer import Batch, select
+from ingestor.ingest.policy import DraftStats
+from ingestor.ingest.stager import Draft
+from ingestor.kafka.native import library
 from ingestor.records import HEADERS, Columns, RawSchema, TopicPartition
-from ingestor.stager import Draft
-from ingestor.storage import LocalStorage
 from tests.support.fakes.kafka import FakeRecord
 from tests.support.fakes.source import columns_of
 from tests.support.fakes.storage import MemoryStorage
@@ -26,8 +26,8 @@ from tests.support.fakes.worker import ManualWorker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ingestor.stager import Staged
-    from ingestor.storage import Storage
+    from ingestor.delta.storage import Storage
+    from ingestor.ingest.stager import Staged
 
 A0, B7 = TopicPartition("a", 0), TopicPartition("b", 7)
 TODAY = date(2026, 1, 31)

@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from ingestor.breaker import BreakerState
-from ingestor.broker import Watermarks
-from ingestor.committer import Landed, Outcome
 from ingestor.errors import DataLossError, Unavailable
-from ingestor.lane import Flushed
+from ingestor.ingest.breaker import BreakerState
+from ingestor.ingest.committer import Landed, Outcome
+from ingestor.ingest.lane import Flushed
+from ingestor.ingest.placement import Placed
+from ingestor.ingest.policy import FlushReason
+from ingestor.ingest.route import RouteView
+from ingestor.ingest.stager import Staged
+from ingestor.kafka.broker import Watermarks
 from ingestor.ledger import Placement
-from ingestor.metrics import Metrics
-from ingestor.placement import Placed
-from ingestor.policy import FlushReason
+from ingestor.observe.metrics import Metrics
+from ingestor.observe.status import Status
+from ingestor.observe.watch import Watch
 from ingestor.records import TopicPartition
-from ingestor.route import RouteView
-from ingestor.stager import Staged
-from ingestor.status import Status
-from ingestor.watch import Watch
 from tests.support.ingestors import eventually
 from tests.support.settings import checked
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from ingestor.pipeline import Pipeline
+    from ingestor.ingest.pipeline import Pipeline
 
 ONE, TWO = TopicPartition("events", 1), TopicPartition("events", 2)
 HEALTHY = RouteView(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestor.storage import with_defaults
+from ingestor.delta.storage import with_defaults
 
 DEFAULTS = {
     "connect_timeout": "5s",

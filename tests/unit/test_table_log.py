@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from ingestor.deltalog import entry_path, fingerprint
+from ingestor.delta.deltalog import entry_path, fingerprint
+from ingestor.delta.storage import LocalStorage
+from ingestor.delta.table import RawTable
+from ingestor.delta.table_log import CHECKPOINT_EVERY, DataFile, DiskLog, NewEntry, StoreLog
 from ingestor.records import RawSchema
-from ingestor.storage import LocalStorage
-from ingestor.table import DataFile, RawTable
-from ingestor.table_log import CHECKPOINT_EVERY, DiskLog, NewEntry, StoreLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +100,7 @@ def test_a_slot_that_is_taken_is_refused_and_nothing_is_left_over(root: Path) ->
 
 def test_an_entry_is_synced_before_it_is_in_its_slot(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A power cut leaves all of it there or nothing."""
-    monkeypatch.setattr("ingestor.disk_log.os.fsync", broken)
+    monkeypatch.setattr("ingestor.delta.disk_log.os.fsync", broken)
     with pytest.raises(OSError, match="broken"):
         put(disk(root), 1)
     assert names(root) == [f"{0:020d}.json"]

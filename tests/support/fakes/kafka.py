@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingestor.broker import Watermarks
+from ingestor.kafka.broker import Watermarks
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:

@@ -13,21 +13,21 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from ingestor import back_pressure
-from ingestor import lane as lane_module
-from ingestor import partitions as partitions_module
-from ingestor.breaker import Breaker
-from ingestor.budget import Budget
-from ingestor.committer import Committer, Occ, Outcome, make_patience
-from ingestor.guards import Guards
-from ingestor.lane import Flushed, Lane, Progress
+from ingestor.delta.guards import Guards
+from ingestor.ingest import back_pressure
+from ingestor.ingest import lane as lane_module
+from ingestor.ingest import partitions as partitions_module
+from ingestor.ingest.breaker import Breaker
+from ingestor.ingest.budget import Budget
+from ingestor.ingest.committer import Committer, Occ, Outcome, make_patience
+from ingestor.ingest.lane import Flushed, Lane, Progress
+from ingestor.ingest.pipeline import Pipeline
+from ingestor.ingest.placement import Placed, Placer
+from ingestor.ingest.policy import Limits
+from ingestor.ingest.route import Route, Times
+from ingestor.ingest.steps import Steps
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
-from ingestor.pipeline import Pipeline
-from ingestor.placement import Placed, Placer
-from ingestor.policy import Limits
 from ingestor.records import RawSchema, TopicPartition
-from ingestor.route import Route, Times
-from ingestor.steps import Steps
 from tests.support.fakes.group import FakeGroup
 from tests.support.fakes.judge import Judge
 from tests.support.fakes.kafka import FakeKafka
@@ -40,8 +40,8 @@ from tests.support.traces import Recorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from ingestor.buffer import Selection
     from ingestor.errors import IngestorError
+    from ingestor.ingest.buffer import Selection
 
 APP_ID = "app"
 ROUTE = "route"

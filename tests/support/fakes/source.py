@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ingestor.kafka.source import Polled
 from ingestor.records import Columns, TopicPartition
-from ingestor.source import Polled
 from tests.support.fakes.kafka import FakeKafka, FakeRecord, OffsetOutOfRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from ingestor.source import Listener
+    from ingestor.kafka.source import Listener
     from tests.support.fakes.group import FakeGroup
 
 _FETCH_AHEAD = 8

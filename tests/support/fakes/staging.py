@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
-from ingestor.budget import Budget
-from ingestor.buffer import select
+from ingestor.ingest.budget import Budget
+from ingestor.ingest.buffer import select
+from ingestor.ingest.stager import Draft, Staged
 from ingestor.records import RawSchema, TopicPartition
-from ingestor.stager import Draft, Staged
 from tests.support.fakes.kafka import FakeRecord
 from tests.support.fakes.source import columns_of
 from tests.support.fakes.worker import InstantWorker
@@ -16,7 +16,7 @@ from tests.support.fakes.worker import InstantWorker
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ingestor.storage import Storage
+    from ingestor.delta.storage import Storage
 
 
 def stage(

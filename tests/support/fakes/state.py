@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class FakeState:
-    """Stands in for `ingestor.status.Status`."""
+    """Stands in for `ingestor.observe.status.Status`."""
 
     def __init__(self) -> None:
         self.is_live = True

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingestor.deltalog import Entry
+from ingestor.delta.deltalog import Entry
+from ingestor.delta.guards import remembered_removal
+from ingestor.delta.removals import Removal, removal_in
 from ingestor.errors import RefusedError
-from ingestor.guards import remembered_removal
 from ingestor.records import TopicPartition
-from ingestor.removals import Removal, removal_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from ingestor.table import DataFile
+    from ingestor.delta.table_log import DataFile
     from tests.support.fakes.storage import MemoryStorage
 
 

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from deltalake import DeltaTable
 
-from ingestor.breaker import Breaker
-from ingestor.budget import Budget
-from ingestor.buffer import select
-from ingestor.committer import Committer, Occ, make_patience
+from ingestor.delta.guards import Guards
+from ingestor.delta.table import RawTable
 from ingestor.errors import Fenced
-from ingestor.guards import Guards
+from ingestor.ingest.breaker import Breaker
+from ingestor.ingest.budget import Budget
+from ingestor.ingest.buffer import select
+from ingestor.ingest.committer import Committer, Occ, make_patience
+from ingestor.ingest.stager import Draft, Staged
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import Columns, RawSchema, TopicPartition
-from ingestor.stager import Draft, Staged
-from ingestor.table import RawTable
 from tests.support.fakes.worker import InstantWorker
 from tests.support.history import check_table, read_log
 

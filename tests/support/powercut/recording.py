@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tests
-from ingestor.native.build import build
+from ingestor.kafka.native.build import build
 from tests.support.child import ENDS_WITH_PARENT
 from tests.support.powercut.disk import Disk
 from tests.support.powercut.operations import Kind, Operation

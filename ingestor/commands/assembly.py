@@ -1,0 +1,292 @@
+"""Puts the parts together: from checked settings to a pipeline that is ready to run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent import futures
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ingestor.config.routing import Router, app_ids, matching, refuse_one_table_twice
+from ingestor.delta.guards import Guards
+from ingestor.delta.probe import Probed
+from ingestor.delta.table import RawTable
+from ingestor.delta.table_log import CHECKPOINT_EVERY
+from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
+from ingestor.ingest.breaker import Breaker
+from ingestor.ingest.budget import Budget
+from ingestor.ingest.committer import Committer, Occ, make_patience, system_rng
+from ingestor.ingest.lane import Lane
+from ingestor.ingest.pipeline import Pipeline
+from ingestor.ingest.placement import Placer, first_positions
+from ingestor.ingest.policy import Limits
+from ingestor.ingest.retry import Ending
+from ingestor.ingest.route import Route as RouteAtWork
+from ingestor.ingest.route import Times
+from ingestor.ingest.stager import set_positions
+from ingestor.ingest.steps import Steps, logged
+from ingestor.kafka.broker import Broker
+from ingestor.kafka.consumer import KafkaSource
+from ingestor.ledger import START_APPLIED, AppIds
+from ingestor.worker import ThreadWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import date
+    from typing import Any
+
+    from ingestor.config.settings import Route, Settings
+    from ingestor.ingest.committer import Landed
+    from ingestor.ingest.stager import Staged
+    from ingestor.observe.watch import Watch
+
+_WAIT_STEP_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class Opened:
+    """A route whose table is open, as its storage thread holds it."""
+
+    table: RawTable
+    committer: Committer
+    placer: Placer
+    steps: Steps
+
+
+class Assembly:
+    """All the parts of one process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        watch: Watch,
+        *,
+        stopping: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._watch = watch
+        self._stopping = stopping
+        self._clock = clock
+        self._rng = system_rng()
+        self._breakers: dict[str, Breaker] = {}
+        self._last_failures: dict[str, str] = {}  # of each route, for who gives up waiting
+        self._breakers_lock = threading.Lock()  # tables are opened side by side, each on its own thread
+        self.ending = Ending()
+        self.broker = Broker(settings.kafka)
+        self.router = Router(settings)
+        self._queue_bytes = settings.memory // 8
+        if "queued.max.messages.kbytes" in settings.kafka:
+            self._queue_bytes = int(settings.kafka["queued.max.messages.kbytes"]) << 10
+        # Made before anything is touched, for only a consumer can tell which of its options are wrong.
+        self._source = KafkaSource(
+            settings.kafka,
+            [topic for route in settings.routes.values() for topic in route.topics],
+            route_of=self.router,
+            extras={extra for route in settings.routes.values() for extra in route.extra_columns},
+            queue_bytes=self._queue_bytes,
+            flush_seconds=min(route.flush.seconds for route in settings.routes.values()),
+        )
+        self._maintenance = ThreadWorker("maintenance")
+        self._probed = Probed(settings.storage_options)
+
+    @property
+    def intake(self) -> str:
+        """Return how records come in, for people."""
+        return self._source.intake
+
+    def pipeline(self, *, patience_seconds: float | None) -> Pipeline:
+        """Open every table and return the pipeline; give up on a store that does not answer if there is a limit."""
+        settings = self._settings
+        # What waits to be written exists up to three times at once: in Kafka's messages, as Arrow arrays, as pages.
+        limit = min(settings.memory // 16, (settings.memory - self._queue_bytes) // 4)
+        budget = Budget(limit, writers=len(settings.routes))
+        routes = self._open_routes(budget, patience_seconds)
+        return Pipeline(
+            routes,
+            self._source,
+            route_of=self.router,
+            budget=budget,
+            times=times(settings.kafka),
+            watcher=self._watch,
+            clock=self._clock,
+            poll_records=min(10_000, *(route.flush.rows for route in settings.routes.values())),
+        )
+
+    def _open_routes(self, budget: Budget, patience_seconds: float | None) -> dict[str, RouteAtWork]:
+        stores = {name: ThreadWorker(f"store-{name}") for name in self._settings.routes}
+        opening = {
+            name: stores[name].submit(lambda route=route: self._open(route))  # type: ignore[misc]
+            for name, route in self._settings.routes.items()
+        }
+        deadline = None if patience_seconds is None else self._clock() + patience_seconds
+        for name, future in opening.items():
+            while not future.done():
+                futures.wait([future], timeout=_WAIT_STEP_SECONDS)
+                self._watch.moved()
+                if self._stopping():
+                    raise Interrupted
+                if deadline is not None and self._clock() > deadline:
+                    why = self._last_failures.get(name, "no answer at all")
+                    msg = f"table {self._settings.routes[name].table} does not answer ({why})"
+                    raise RefusedError(msg, hint="see that its store runs and can be reached from here")
+        opened = {name: future.result() for name, future in opening.items()}
+        refuse_one_table_twice(self._settings.txn_app_id, {name: each.table.identity for name, each in opened.items()})
+        return {
+            name: self._at_work(self._settings.routes[name], each, stores[name], budget)
+            for name, each in opened.items()
+        }
+
+    def _open(self, route: Route) -> Opened:
+        """Open one route's table and write its first positions; runs on its storage thread."""
+        patience = make_patience(
+            max_retries=route.retry.max_retries,
+            base_seconds=route.retry.base_seconds,
+            max_seconds=route.retry.max_seconds,
+            jitter=route.retry.jitter,
+            breaker=self._breaker(route),
+            sleep=self.ending.sleep,
+            rng=self._rng,
+            on_failure=lambda failure: self._failed(route, failure),
+        )
+        ids = app_ids(self._settings, route)
+        options = self._settings.storage_options
+        probing = f"probing the store of table {route.table}"
+        patience.until_answered(lambda: self._probed.probe(route.table, opened=False), doing=probing)
+        table = patience.until_answered(
+            lambda: RawTable(route.table, route.schema, options),
+            doing=f"opening table {route.table}",
+        )
+        patience.until_answered(lambda: self._probed.probe(route.table, opened=True), doing=probing)
+        steps = logged(route.name)
+        committer = Committer(
+            table,
+            Guards(route.name, route.table, ids),
+            occ=Occ(route.occ.max_retries, route.occ.base_seconds, route.occ.max_seconds),
+            patience=patience,
+            clock=self._clock,
+            on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
+            steps=steps,
+        )
+        placer = Placer(route.name, route.table, committer, self.broker, skip_lost=route.on_data_loss == "skip")
+        self._write_first_positions(route, ids, committer, placer)
+        return Opened(table, committer, placer, steps)
+
+    def _failed(self, route: Route, failure: IngestorError | Unavailable) -> None:
+        self._last_failures[route.name] = str(failure)
+        self._watch.storage_failed(route.name, failure)
+
+    def _write_first_positions(self, route: Route, ids: AppIds, committer: Committer, placer: Placer) -> None:
+        if route.start == "earliest":
+            return
+        while True:
+            known = ids.read(committer.txns())
+            first_run = not known and ids.of(START_APPLIED) not in committer.txns()
+            try:
+                first = first_positions(
+                    matching(route, self.broker.topics()) if route.is_regex else route.topics,
+                    explicit=not route.is_regex,
+                    start=route.start,
+                    known=known,
+                    first_run=first_run,
+                    cluster=self.broker,
+                )
+                if first:
+                    placer.refuse(first)
+                if route.is_regex and first_run:
+                    first[START_APPLIED] = 0
+                if first:
+                    ids_now = self.broker.topic_ids({tp.topic for tp in first} - {START_APPLIED.topic})
+                    info = {**self._info(route, "bootstrap"), "topic_ids": ids_now}
+                    committer.commit(set_positions(first), info)
+            except Unavailable as error:
+                self._watch.waiting(str(error))
+                self.ending.sleep(1.0)
+                continue
+            except Fenced:
+                continue  # another process was first: its positions count
+            return
+
+    def _info(self, route: Route, kind: str) -> dict[str, Any]:
+        return {"app_id": self._settings.app_id, "route": route.name, "operation_kind": kind}
+
+    def _at_work(self, route: Route, opened: Opened, store: ThreadWorker, budget: Budget) -> RouteAtWork:
+        def land(staged: Staged, info: Mapping[str, Any]) -> Landed:
+            self._refuse_recreated(staged, info.get("topic_ids", {}))
+            landed = opened.committer.commit(staged, {**info, "app_id": self._settings.app_id})
+            if landed.version % CHECKPOINT_EVERY == 0:
+                self._maintenance.submit(lambda: self._checkpoint(route, opened.table))
+            return landed
+
+        lane = Lane(
+            route.name,
+            schema=route.schema,
+            storage=lambda: opened.table.storage,
+            limits=Limits(route.flush.rows, route.flush.bytes, route.flush.seconds),
+            compression=route.compression,
+            land=land,
+            encoder=ThreadWorker(f"encode-{route.name}"),
+            store=store,
+            budget=budget,
+            clock=self._clock,
+            today=utc_today,
+            steps=opened.steps,
+        )
+        return RouteAtWork(lane, opened.placer, store, self._breaker(route))
+
+    def _refuse_recreated(self, staged: Staged, placed_ids: Mapping[str, str]) -> None:
+        """Fence a batch if its topic is another one than when it was placed: its offsets may be of either.
+
+        Topic ids never come back, so an unchanged id now proves that every record of the batch is of that topic.
+        """
+        for topic, now in self.broker.topic_ids({tp.topic for tp in staged.last} & placed_ids.keys()).items():
+            if now != placed_ids[topic]:
+                msg = f"topic {topic} was deleted and created again"
+                raise Fenced(msg)
+
+    def _checkpoint(self, route: Route, table: RawTable) -> None:
+        """Write a checkpoint, which keeps commits quick; one that fails costs nothing but time, and another follows."""
+        try:
+            version = table.checkpoint()
+        except Exception as error:  # noqa: BLE001 - maintenance must never stop ingestion
+            self._watch.checkpoint_failed(route.name, str(error))
+        else:
+            self._watch.checkpointed(route.name, version)
+
+    def _breaker(self, route: Route) -> Breaker:
+        """Return the breaker of the store that a table lies in: one for all routes that share it."""
+        store = route.table.partition("://")[0] + "://" + route.table.partition("://")[2].partition("/")[0]
+        store = store if "://" in route.table else "local"
+        with self._breakers_lock:
+            if store not in self._breakers:
+                settings = self._settings.breaker
+                self._watch.breaker_made(store)
+                self._breakers[store] = Breaker(
+                    failures=settings.failures,
+                    open_seconds=settings.open_seconds,
+                    successes=settings.successes,
+                    clock=self._clock,
+                    on_change=lambda state: self._watch.breaker_changed(store, state),
+                )
+            return self._breakers[store]
+
+
+class Interrupted(Exception):  # noqa: N818 - a person's wish, no failure
+    """A signal came before the pipeline was ready."""
+
+
+def times(kafka: Mapping[str, str]) -> Times:
+    """Derive the pipeline's patience from the group's own: the others wait while we flush, and must not give us up."""
+    session = int(kafka.get("session.timeout.ms", "45000")) / 1000
+    poll_interval = int(kafka.get("max.poll.interval.ms", "300000")) / 1000
+    return Times(
+        revoke_seconds=min(session, poll_interval / 2),
+        place_seconds=min(10.0, session / 2, poll_interval / 4),
+    )
+
+
+def utc_today() -> date:
+    """Return today's date, for `ingest_date`."""
+    return datetime.now(UTC).date()

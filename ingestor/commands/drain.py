@@ -1,0 +1,238 @@
+"""`run --once`: when it is done, when it gives up, and what it says if it ended before.
+
+Done means that the table has every committed record up to the ends that Kafka had at the start. Of partitions that are
+ours the pipeline knows. Those of other members of the group count as soon as the table shows that they were landed,
+whoever did it. As long as somebody makes progress it waits; then it gives up, and never calls that done.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent import futures
+from typing import TYPE_CHECKING, Protocol
+
+from ingestor.commands.opening import OpenRoute, open_route
+from ingestor.errors import IngestorError, RefusedError, Unavailable
+from ingestor.kafka.reader import first_committed
+from ingestor.worker import ThreadWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from concurrent.futures import Future
+
+    from ingestor.config.settings import Settings
+    from ingestor.ingest.pipeline import Pipeline
+    from ingestor.kafka.broker import Broker
+    from ingestor.observe.membership import Membership
+    from ingestor.observe.watch import Watch
+    from ingestor.records import TopicPartition
+    from ingestor.worker import Worker
+
+_LOOK_EVERY_SECONDS = 2.0
+_LAST_LOOK_SECONDS = 5.0
+_SHOW_EVERY_SECONDS = 0.5
+_AFTER_SESSION_SECONDS = 15.0  # for the rebalance that follows the end of a dead member's session
+_SHOWN = 3
+_GOES_ON = "start it again, it goes on where the table ends"
+
+
+class Landed:
+    """What the table lacks up to given ends, whoever lands it. Asked on a worker: it reads the log, and Kafka."""
+
+    def __init__(self, settings: Settings, broker: Broker, ends: Mapping[TopicPartition, int]) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._ends = ends
+        self._open: dict[str, OpenRoute] = {}
+
+    def offsets_left(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return how many offsets each partition is behind; refuse where `run` would refuse to go on."""
+        left: dict[TopicPartition, int] = {}
+        for name, route in self._settings.routes.items():
+            wanted = [tp for tp in tps if route.matches(tp.topic)]
+            if not wanted:
+                continue
+            if name not in self._open:
+                self._open[name] = open_route(self._settings, route, self._broker)
+            placed = self._open[name].placer.place(wanted)
+            left |= {tp: max(0, self._ends[tp] - at.position) for tp, at in placed.placements.items()}
+        return left
+
+    def records_left(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the same, but 0 where nothing but markers and aborted records is left."""
+        left = self.offsets_left(tps)
+        behind = {tp: (self._ends[tp] - count, self._ends[tp]) for tp, count in left.items() if count}
+        found = first_committed(self._settings.kafka, behind)
+        return left | {tp: self._ends[tp] - at for tp, at in found.items()}
+
+
+class Goal(Protocol):
+    """What a run is for: asked before every step whether it is over, and at the end for the verdict."""
+
+    poll_seconds: float
+
+    def over(self) -> bool:
+        """Tell whether there is nothing more to do."""
+
+    def verdict(self, rows: int) -> None:
+        """Raise if it ended before it was done; `rows` is how many landed."""
+
+
+class Endless:
+    """Until a signal."""
+
+    poll_seconds = 0.1
+
+    def __init__(self, pipeline: Pipeline, membership: Membership) -> None:
+        self._pipeline = pipeline
+        self._membership = membership
+
+    def over(self) -> bool:
+        """Never; tell people meanwhile if there is nothing to read because nothing was assigned."""
+        self._membership.look(lacking=not self._pipeline.joined)
+        self._membership.tell()
+        return False
+
+    def verdict(self, rows: int) -> None:
+        """Nothing can be missing."""
+
+
+class Drain:
+    """Until the ends that Kafka had at the start."""
+
+    # Nothing is to be waited for behind the last record; before it polls are full sooner, unless the network is slow.
+    poll_seconds = 0.02
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        ends: Mapping[TopicPartition, int],
+        landed: Landed,
+        membership: Membership,
+        *,
+        patience_seconds: float,
+        watch: Watch,
+        show: bool = False,
+        worker: Worker | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pipeline = pipeline
+        self._ends = ends
+        self._landed = landed
+        self._membership = membership
+        self._patience_seconds = patience_seconds
+        self._watch = watch
+        self._show_it = show
+        self._shown_at = 0.0
+        self._dropped_before = 0
+        self._clock = clock
+        self._worker = worker or ThreadWorker("left")
+        self._moved_at = self._looked_at = clock()
+        self._look: Future[dict[TopicPartition, int]] | None = None
+        self._left: dict[TopicPartition, int] = {}
+        self._trouble = ""
+        self._ours: frozenset[TopicPartition] = frozenset()
+        self._sealed = False  # whether what we read up to the ends is on its way into the log
+        self._done = False
+        self._failure: IngestorError | None = None
+
+    def over(self) -> bool:
+        """Tell whether everything is in hand or in the table, or there is no use in waiting."""
+        over = self._look_around(self._clock())
+        if self._show_it:
+            self._show(over=over)
+        self._dropped_before = self._watch.dropped
+        return over
+
+    def _look_around(self, now: float) -> bool:
+        ours = self._pipeline.assigned
+        reading = bool(ours) and not self._pipeline.reached(self._ends)
+        if reading or ours != self._ours:
+            self._ours, self._moved_at, self._sealed = ours, now, False
+        lacking = self._ends.keys() - ours
+        self._membership.look(lacking=bool(lacking))
+        if not ours:
+            self._membership.tell()
+        if reading:
+            return False
+        if lacking and not self._sealed:  # others may wait for it as we do for theirs
+            self._sealed = self._pipeline.seal()
+        self._done = not lacking or self._others_are_done(lacking, now)
+        if not self._done and self._failure is None and now - self._moved_at > self._patience():
+            self._failure = self._gives_up(lacking)
+        return self._done or self._failure is not None
+
+    def _others_are_done(self, lacking: Collection[TopicPartition], now: float) -> bool:
+        """Look at the table now and then; tell whether it has all of partitions that are not ours."""
+        if self._look is not None and self._look.done():
+            look, self._look = self._look, None
+            self._take_in(look, now)
+            if not any(self._left.get(tp, 1) for tp in lacking):
+                return True
+        if self._look is None and now - self._looked_at >= _LOOK_EVERY_SECONDS:
+            self._looked_at = now
+            wanted = tuple(lacking)
+            self._look = self._worker.submit(lambda: self._landed.records_left(wanted))
+        return False
+
+    def _take_in(self, look: Future[dict[TopicPartition, int]], now: float) -> None:
+        try:
+            left = look.result()
+        except Unavailable as error:
+            self._trouble = str(error)
+        except IngestorError as error:
+            self._failure = error
+        else:
+            if sum(left.values()) != sum(self._left.values()):
+                self._moved_at = now
+            self._left, self._trouble = left, ""
+
+    def _patience(self) -> float:
+        """Return how long to wait while nothing moves: for a dead member until its partitions come to us."""
+        if not self._membership.others:
+            return self._patience_seconds
+        return max(self._patience_seconds, self._membership.session_seconds + _AFTER_SESSION_SECONDS)
+
+    def _gives_up(self, lacking: Collection[TopicPartition]) -> RefusedError:
+        behind = sorted(tp for tp in lacking if self._left.get(tp, 1))
+        shown = ", ".join(map(str, behind[:_SHOWN])) + (", …" if len(behind) > _SHOWN else "")
+        what = "no partition was" if not self._ours else f"{len(lacking)} of {len(self._ends)} partitions were not"
+        msg = f"{what} assigned to this process within {self._patience():g} s, and {shown} is not drained"
+        hint = "let the group's other members finish or end them, see that Kafka serves groups, and start again"
+        return RefusedError(f"{msg}: {self._trouble or self._membership.why}", hint=hint)
+
+    def verdict(self, rows: int) -> None:
+        """Raise if it ended before it was done; say how much is left then."""
+        if self._failure is not None:
+            raise self._failure
+        if not self._done:
+            raise ended_early(rows, self._left_now())
+        if self._watch.dropped != self._dropped_before:  # when it landed the last: somebody else had been there
+            left = self._worker.submit(lambda: self._landed.records_left(tuple(self._ends))).result()
+            if behind := sum(left.values()):
+                msg = f"another process committed meanwhile: {rows:,} rows landed, {behind:,} offsets are left"
+                raise IngestorError(msg, hint=_GOES_ON)
+
+    def _show(self, *, over: bool) -> None:
+        """Show on a terminal how far it is."""
+        now = time.monotonic()
+        if over or now - self._shown_at > _SHOW_EVERY_SECONDS:
+            self._shown_at = now
+            left = self._pipeline.remaining(self._ends)
+            end = "\n" if over else ""
+            sys.stderr.write(f"\r{self._watch.rows_landed:,} rows in the table, {left:,} offsets to read   {end}")
+            sys.stderr.flush()
+
+    def _left_now(self) -> str:
+        answer = self._worker.submit(lambda: self._landed.offsets_left(tuple(self._ends)))
+        try:
+            return f"{sum(answer.result(_LAST_LOOK_SECONDS).values()):,} offsets are left"
+        except (IngestorError, Unavailable, futures.TimeoutError) as error:
+            return f"how much is left can't be told ({str(error) or 'the table does not answer'})"
+
+
+def ended_early(rows: int, left: str) -> IngestorError:
+    """Return what is said of a drain that a signal ended."""
+    msg = f"ended by a signal before all was landed: {rows:,} rows landed, {left}"
+    return IngestorError(msg, hint=_GOES_ON)

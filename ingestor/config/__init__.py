@@ -1,0 +1,1 @@
+"""The configuration: from YAML to frozen settings, checked as a whole."""

@@ -1,0 +1,39 @@
+"""The way in: reads a configuration file and checks it as a whole."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from ingestor.config import options, rules
+from ingestor.config.file import read
+from ingestor.config.problems import as_error, from_pydantic
+from ingestor.config.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def load(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read and check a configuration file; ConfigError names everything that is wrong with it."""
+    environ = os.environ if environ is None else environ
+    return check(read(path, environ), path, environ)
+
+
+def check(document: Mapping[str, object], path: Path, environ: Mapping[str, str]) -> Settings:
+    """Check a configuration that was read already; `path` gives relative paths their meaning."""
+    problems = list(options.problems(document, environ))
+    settings: Settings | None = None
+    try:
+        settings = Settings.model_validate(document, context={"folder": path.absolute().parent})
+    except ValidationError as error:
+        problems += from_pydantic(error.errors(include_url=False), Settings)
+    if settings is not None:
+        problems += rules.problems(settings)
+    # Outside of the handler: pydantic's error quotes the secrets, and must not hang on as context.
+    if settings is None or problems:
+        raise as_error(str(path), problems)
+    return settings

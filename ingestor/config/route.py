@@ -1,0 +1,120 @@
+"""A route: which topics land in which table, when, and how hard it tries."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from ingestor.config.types import (
+    MIB,
+    Count,
+    Distinct,
+    Number,
+    Place,
+    Retries,
+    Seconds,
+    Section,
+    Size,
+    Start,
+    Topics,
+    refuse,
+)
+from ingestor.records import EXTRA_COLUMNS, INGEST_DATE, RawSchema
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_COMPRESSION = re.compile(r"(zstd|gzip|snappy|lz4|none|uncompressed)(?::(\d{1,2}))?")
+_LEVELS_MAX = {"zstd": 22, "gzip": 9}
+
+
+class FlushSettings(Section):
+    """When a batch is committed: whichever is reached first, also when no record comes any more."""
+
+    rows: Count = 1_000_000
+    bytes: Size = 128 * MIB  # type: ignore[assignment]  # an int will do
+    seconds: Seconds = 60.0
+
+
+class _Backoff(Section):
+    """Waits that grow from `base_seconds` to at most `max_seconds`."""
+
+    max_retries: Retries
+    base_seconds: Seconds
+    max_seconds: Seconds
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.base_seconds > self.max_seconds:
+            what = f"base_seconds {self.base_seconds:g} is more than max_seconds {self.max_seconds:g}"
+            raise refuse(what, "make base_seconds the smaller one")
+        return self
+
+
+class OccSettings(_Backoff):
+    """How long a commit fights other writers for a slot of the log."""
+
+    max_retries: Retries = 100
+    base_seconds: Seconds = 0.1
+    max_seconds: Seconds = 10.0
+
+
+class RetrySettings(_Backoff):
+    """How often a call that storage fails is tried again before the breaker hears of it."""
+
+    max_retries: Retries = 3
+    base_seconds: Seconds = 1.0
+    max_seconds: Seconds = 30.0
+    jitter: Annotated[float, Field(ge=0, le=1), Number] = 0.25
+
+
+class Route(Section):
+    """Topics that land in one table, and how."""
+
+    topics: Topics
+    table: Place
+    start: Start = "earliest"
+    on_data_loss: Literal["fail", "skip"] = "fail"
+    extra_columns: Annotated[tuple[Literal["key", "headers", "timestamp_type"], ...], Distinct] = ()
+    partition_by: Annotated[tuple[Literal["ingest_date"], ...], Distinct] = ()
+    flush: FlushSettings = FlushSettings()
+    occ: OccSettings = OccSettings()
+    retry: RetrySettings = RetrySettings()
+    compression: str = "zstd"
+    _name: str = PrivateAttr(default="")
+
+    @field_validator("compression")
+    @classmethod
+    def _codec(cls, text: str) -> str:
+        match = _COMPRESSION.fullmatch(text)
+        level_max = _LEVELS_MAX.get(match[1], 0) if match else 0
+        if match is None or (match[2] is not None and not 1 <= int(match[2]) <= level_max):
+            raise refuse(
+                "is no compression",
+                "choose zstd, zstd:1 to zstd:22, gzip, gzip:1 to gzip:9, snappy, lz4 or none",
+            )
+        return "none" if text == "uncompressed" else text
+
+    @property
+    def name(self) -> str:
+        """The key under which the route stands in the file."""
+        return self._name
+
+    @property
+    def is_regex(self) -> bool:
+        """Tell whether the route takes whatever topics match, instead of those it names."""
+        return self.topics[0].startswith("^")
+
+    def matches(self, topic: str) -> bool:
+        """Tell whether a topic belongs to this route; a regex needs to match its beginning only."""
+        if self.is_regex:
+            return re.match(self.topics[0], topic) is not None
+        return topic in self.topics
+
+    @property
+    def schema(self) -> RawSchema:  # type: ignore[override]  # hides a method that pydantic gave up
+        """The columns of the raw table."""
+        extras = tuple(name for name in EXTRA_COLUMNS if name in self.extra_columns)
+        return RawSchema(extras, partitioned=INGEST_DATE in self.partition_by)

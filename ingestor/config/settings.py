@@ -1,0 +1,129 @@
+"""The configuration: one YAML file, checked as a whole before anything is touched.
+
+`load` is the way in. `file` reads the YAML, `types` holds the rules of a single value, `rules` those that look at
+several, and `problems` words what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from ingestor.config.options import option_text
+from ingestor.config.parse import ParseSettings
+from ingestor.config.route import FlushSettings, OccSettings, RetrySettings, Route
+from ingestor.config.types import MIB, Count, Number, RouteName, Seconds, Section, Size, Text
+from ingestor.ledger import DEFAULT_TEMPLATE
+
+__all__ = [
+    "BreakerSettings",
+    "DeadLetterSettings",
+    "FlushSettings",
+    "HttpSettings",
+    "LogSettings",
+    "OccSettings",
+    "ParseSettings",
+    "RetrySettings",
+    "Route",
+    "Settings",
+]
+
+
+class BreakerSettings(Section):
+    """When storage counts as down, for how long it is left alone, and when it counts as back."""
+
+    failures: Count = 5
+    open_seconds: Seconds = 60.0
+    successes: Count = 3
+
+
+class HttpSettings(Section):
+    """Where the read-only HTTP server listens; port 0 takes any free one."""
+
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535), Number] = 8080
+
+
+class LogSettings(Section):
+    """How much is logged, for people or for machines."""
+
+    format: Literal["console", "json"] = "console"
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _any_case(cls, level: object) -> object:
+        return level.upper() if isinstance(level, str) else level
+
+
+class DeadLetterSettings(Section):
+    """Where records go that could not be parsed, and in what form."""
+
+    topic: Text = "{topic}-dlq"
+    format: Literal["headers", "envelope"] = "headers"
+    create: bool = True
+
+    def topic_for(self, topic: str) -> str:
+        """Return the dead letter topic of a topic."""
+        return self.topic.replace("{topic}", topic)
+
+
+class Hidden(dict[str, str]):
+    """Options of which some are secret, and nobody knows which: shown by their names only."""
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{name!r}: …' for name in self)}}}"
+
+    __str__ = __repr__
+
+
+class Settings(Section):
+    """The whole configuration. What kafka and storage_options hold is never shown."""
+
+    app_id: Annotated[Text, Field(max_length=200)]
+    txn_app_id: Text = DEFAULT_TEMPLATE
+    kafka: dict[str, str] = Field(repr=False)
+    storage_options: dict[str, str] = Field(default={}, repr=False)
+    memory: Annotated[Size, Field(ge=32 * MIB)] = 256 * MIB  # type: ignore[assignment]  # an int will do
+    routes: Annotated[dict[RouteName, Route], Field(min_length=1)]
+    breaker: BreakerSettings = BreakerSettings()
+    http: HttpSettings | None = HttpSettings()
+    log: LogSettings = LogSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
+    parse: dict[str, ParseSettings] = Field(default_factory=dict[str, ParseSettings])
+
+    @field_validator("kafka", "storage_options", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        """Write true and false as librdkafka and delta-rs read them, numbers as they are."""
+        if isinstance(value, dict):
+            return {key: option_text(item) for key, item in value.items()}
+        return {} if value is None else value
+
+    @field_validator("kafka", "storage_options")
+    @classmethod
+    def _hidden(cls, options: dict[str, str]) -> Hidden:
+        return Hidden(options)
+
+    @field_validator("parse", mode="before")
+    @classmethod
+    def _nothing_to_parse(cls, value: object) -> object:
+        return {} if value is None else value
+
+    @field_validator("routes")
+    @classmethod
+    def _named(cls, routes: dict[str, Route]) -> dict[str, Route]:
+        for name, route in routes.items():
+            route._name = name  # noqa: SLF001 - a route can't know its own key
+        return routes
+
+    @field_validator("parse")
+    @classmethod
+    def _placed(cls, parse: dict[str, ParseSettings], info: ValidationInfo) -> dict[str, ParseSettings]:
+        routes: dict[str, Route] = info.data.get("routes", {})
+        return {name: item.beside(routes[name].table) if name in routes else item for name, item in parse.items()}
+
+    def route_of(self, topic: str) -> Route | None:
+        """Return the route that a topic belongs to."""
+        return next((route for route in self.routes.values() if route.matches(topic)), None)

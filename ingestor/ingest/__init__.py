@@ -1,0 +1,1 @@
+"""A record's way from Kafka to the Delta log, in the order in which it is walked."""

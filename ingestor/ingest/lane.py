@@ -1,0 +1,275 @@
+"""One route's way from columns to the log: positions, the open draft, and the batch that is being committed.
+
+The lane lives on the poll thread. Files are encoded on one worker; making them durable and all that touches the log
+are another's, each in order; the lane only ever looks whether their futures are done. At most one draft is open and one
+batch is landing, so a store that does not answer stops the lane instead of filling the memory.
+
+What a draft builds on is the *chain*: for each partition the txn that the table will have once everything sealed
+before has landed. If a batch turns out to be fenced, the chain is broken, and all that was built on it is dropped.
+"""
+
+from __future__ import annotations
+
+from concurrent import futures
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ingestor.delta.failures import classify
+from ingestor.errors import Fenced, IngestorError
+from ingestor.ingest import policy
+from ingestor.ingest.buffer import Selection, select
+from ingestor.ingest.stager import Draft, Staged
+from ingestor.ingest.steps import SILENT, Steps
+from ingestor.worker import run_into
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from datetime import date
+
+    from ingestor.delta.storage import Storage
+    from ingestor.ingest.budget import Budget
+    from ingestor.ingest.committer import Landed
+    from ingestor.ingest.policy import FlushReason, Limits
+    from ingestor.ledger import Gap
+    from ingestor.records import Columns, RawSchema, TopicPartition
+    from ingestor.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A sealed draft on its way into the log."""
+
+    reason: FlushReason
+    landed: Future[tuple[Staged, Landed]]
+    partitions: frozenset[TopicPartition]
+    gaps: tuple[Gap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """A batch that landed."""
+
+    staged: Staged
+    landed: Landed
+    reason: FlushReason
+    gaps: tuple[Gap, ...]
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a look at the lane brought to light."""
+
+    flushed: list[Flushed] = field(default_factory=list)
+    to_place: set[TopicPartition] = field(default_factory=set)  # dropped: start again from the ledger
+    fenced: str = ""  # why, if another owner came first
+    unavailable: str = ""  # why, if a file could not be written
+
+
+class Lane:
+    """One route. All methods are for the poll thread."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        schema: RawSchema,
+        storage: Callable[[], Storage],
+        limits: Limits,
+        compression: str,
+        land: Callable[[Staged, Mapping[str, Any]], Landed],
+        encoder: Worker,
+        store: Worker,
+        budget: Budget,
+        clock: Callable[[], float],
+        today: Callable[[], date],
+        steps: Steps = SILENT,
+    ) -> None:
+        self.name = name
+        self.positions: dict[TopicPartition, int] = {}
+        self.topic_ids: dict[str, str] = {}  # as they were when partitions were placed
+        self._chain: dict[TopicPartition, int | None] = {}
+        self._gaps: dict[TopicPartition, Gap] = {}
+        self._draft: Draft | None = None
+        self._landing: Landing | None = None
+        self._schema = schema
+        self._storage = storage
+        self._limits = limits
+        self._compression = compression
+        self._land = land
+        self._encoder = encoder
+        self._store = store
+        self._budget = budget
+        self._clock = clock
+        self._today = today
+        self._steps = steps
+
+    @property
+    def blocking(self) -> Future[tuple[Staged, Landed]] | None:
+        """Return what the open draft waits for: it is due, but the one before is still landing."""
+        return self._landing.landed if self._landing is not None and self._due() is not None else None
+
+    @property
+    def landing(self) -> bool:
+        """Tell whether a sealed batch is on its way into the log."""
+        return self._landing is not None
+
+    @property
+    def draft_bytes(self) -> int:
+        """Return the size of the open draft, as Kafka carried its records."""
+        return 0 if self._draft is None else self._draft.stats.bytes
+
+    @property
+    def in_hand(self) -> frozenset[TopicPartition]:
+        """Return the partitions of which there are records that are not durable yet."""
+        draft = () if self._draft is None else self._draft.last.keys()
+        landing = () if self._landing is None else self._landing.partitions
+        return frozenset([*draft, *landing])
+
+    def holds(self, tps: Collection[TopicPartition]) -> bool:
+        """Tell whether there are records of these partitions that are not durable yet."""
+        in_draft = self._draft is not None and not self._draft.last.keys().isdisjoint(tps)
+        return in_draft or (self._landing is not None and not self._landing.partitions.isdisjoint(tps))
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether there is nothing that is not durable yet."""
+        return self._draft is None and self._landing is None
+
+    def place(self, tp: TopicPartition, *, txn: int | None, position: int, gap: Gap | None = None) -> None:
+        """Take a partition from a position on, which the ledger gave."""
+        self.positions[tp] = position
+        self._chain[tp] = txn
+        self._steps("placed", partition=tp, txn=txn, position=position)
+        if gap is not None:
+            self._gaps[tp] = gap
+
+    def accept(self, columns: Columns) -> Selection:
+        """Take in the records that are new; return what was made of them all."""
+        selection = select(columns, self.positions, self._schema)
+        if selection.batch is None:
+            return selection
+        if self._draft is None:
+            self._draft = Draft(
+                self._storage(),
+                self._schema,
+                compression=self._compression,
+                worker=self._encoder,
+                budget=self._budget,
+                opened_at=self._clock(),
+                ingest_date=self._today(),
+            )
+        self._draft.add(selection.batch, self._chain)
+        for tp, span in selection.batch.spans.items():
+            self.positions[tp] = span.last + 1
+        return selection
+
+    def look(self) -> Progress:
+        """See what the workers have done, and seal the draft if it is due."""
+        progress = Progress()
+        self._look_at_landing(progress)
+        if self._draft is not None and self._draft.failure is not None:
+            self._start_over(progress, self._draft.failure, doing="writing a data file")
+        if self._landing is None and (reason := self._due()) is not None:
+            self.seal(reason)
+        return progress
+
+    def seal(self, reason: FlushReason) -> None:
+        """Close the draft and send it on its way into the log; the one before must have landed."""
+        draft, self._draft = self._draft, None
+        if draft is None:
+            return
+        tps = frozenset(draft.last)
+        self._steps("sealed", commit_id=draft.commit_id, expected=draft.expected, last=draft.last)
+        gaps = tuple(self._gaps.pop(tp) for tp in sorted(tps) if tp in self._gaps)
+        info = self._describe(tps, gaps)
+        self._chain.update(draft.last)
+        landed: Future[tuple[Staged, Landed]] = Future()
+
+        def land() -> tuple[Staged, Landed]:
+            """Settle and commit in one go: a placement in between would read what is about to be no longer true."""
+            staged = draft.settle()
+            return staged, self._land(staged, info)
+
+        draft.finish().add_done_callback(lambda _finished: self._store.submit(lambda: run_into(landed, land)))
+        self._landing = Landing(reason, landed, tps, gaps)
+
+    def flush(self, reason: FlushReason, seconds_left: Callable[[], float]) -> Progress:
+        """Land everything there is, waiting for it as long as there is time."""
+        progress = Progress()
+        self._wait_for_landing(progress, seconds_left)
+        if self._landing is None and self._draft is not None and self._draft.failure is None:
+            self.seal(reason)
+            self._wait_for_landing(progress, seconds_left)
+        return progress
+
+    def drop(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Forget partitions that are no longer ours; return those that have to be read again on their account.
+
+        A file with rows of a lost partition is thrown away whole: its rows can't be told apart any more. What is
+        landing already goes on, since only the log decides about it.
+        """
+        again: set[TopicPartition] = set()
+        if self._draft is not None and not self._draft.last.keys().isdisjoint(tps):
+            again = set(self._draft.last) - set(tps)
+            self._draft.abort()
+            self._draft = None
+        self._steps("dropped", partitions=list(tps), again=again)
+        self._forget([*tps, *again])
+        return again
+
+    def _describe(self, tps: Collection[TopicPartition], gaps: Collection[Gap]) -> dict[str, Any]:
+        topics = {tp.topic for tp in tps}
+        return {
+            "route": self.name,
+            "operation_kind": "flush",
+            "topic_ids": {topic: self.topic_ids[topic] for topic in topics if topic in self.topic_ids},
+            "gaps": [
+                {"topic": g.tp.topic, "partition": g.tp.partition, "first": g.first, "last": g.last, "reason": g.reason}
+                for g in gaps
+            ],
+        }
+
+    def _wait_for_landing(self, progress: Progress, seconds_left: Callable[[], float]) -> None:
+        if self._landing is not None:
+            futures.wait([self._landing.landed], timeout=max(0.0, seconds_left()))
+            self._look_at_landing(progress)
+
+    def _look_at_landing(self, progress: Progress) -> None:
+        landing = self._landing
+        if landing is None or not landing.landed.done():
+            return
+        self._landing = None
+        error = landing.landed.exception()
+        if error is None:
+            staged, landed = landing.landed.result()
+            progress.flushed.append(Flushed(staged, landed, landing.reason, landing.gaps))
+            return
+        self._start_over(progress, error, doing="writing a data file")
+
+    def _start_over(self, progress: Progress, error: BaseException, *, doing: str) -> None:
+        """Drop all that is in hand, since what it was built on is gone; raise what nobody can mend by reading again."""
+        if self._draft is not None:
+            self._draft.abort()
+            self._draft = None
+        if not isinstance(error, Fenced):
+            failure = classify(error, doing=doing)
+            if isinstance(failure, IngestorError):
+                raise failure from error
+            progress.unavailable = str(failure)
+        else:
+            progress.fenced = str(error)
+        self._steps("started_over", landing=self._landing is not None)
+        progress.to_place |= self.positions.keys()
+        self._forget(list(self.positions))
+
+    def _forget(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            self.positions.pop(tp, None)
+            self._chain.pop(tp, None)
+            self._gaps.pop(tp, None)
+
+    def _due(self) -> FlushReason | None:
+        if self._draft is None:
+            return None
+        return policy.due(self._draft.stats, self._limits, now=self._clock(), today=self._today())

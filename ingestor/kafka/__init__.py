@@ -1,0 +1,1 @@
+"""All that knows librdkafka: the consumer, questions to brokers, and the way from messages to columns."""

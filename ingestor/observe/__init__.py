@@ -1,0 +1,1 @@
+"""What people and machines see of a running process: metrics, lag, status, HTTP, the page."""

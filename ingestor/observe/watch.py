@@ -1,0 +1,208 @@
+"""Tells people and machines what the pipeline does: one place that turns events into log lines and metrics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ingestor import logs
+from ingestor.delta.failures import plain
+from ingestor.errors import IngestorError, RefusedError, Unavailable
+from ingestor.ingest.committer import Outcome
+from ingestor.observe.recent import Recent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from ingestor.ingest.breaker import BreakerState
+    from ingestor.ingest.buffer import Selection
+    from ingestor.ingest.lane import Flushed, Progress
+    from ingestor.ingest.placement import Placed
+    from ingestor.observe.metrics import Metrics
+    from ingestor.records import TopicPartition
+
+_REPEAT_SECONDS = 10.0  # the same wait is told once in so long
+_PASSES = "it is tried again by itself, and nothing is lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How far a partition is in the table: its last record, and the first offset that the table lacks."""
+
+    offset: int | None
+    lacks: int
+    timestamp_ms: int = -1
+
+
+class Watch:
+    """The pipeline's watcher. Also called from the storage threads, for what only they see."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.rows_landed = 0
+        self.dropped = 0  # how often what was in hand was dropped, to be read again
+        self.recent = Recent()
+        self.committed: dict[str, dict[TopicPartition, Committed]] = {}  # by route: of partitions that are ours
+        self.moved: Callable[[], None] = lambda: None  # called while the start waits for Kafka and tables
+        self._ours: set[TopicPartition] = set()
+        self._log = logs.get()
+        self._told: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def accepted(self, route: str, selection: Selection) -> None:
+        """Count records that were taken in, and those that were there already."""
+        if selection.batch is not None:
+            self.recent.records_read(selection.batch.records.num_rows)
+        if selection.duplicates:
+            self.metrics.duplicates(route, selection.duplicates)
+
+    def flushed(self, route: str, flushed: Flushed) -> None:
+        """Tell that a batch is in the table."""
+        staged, landed = flushed.staged, flushed.landed
+        rows = sum(staged.counts.values())
+        self.rows_landed += rows
+        age = time.time() - staged.newest_ms / 1000 if staged.newest_ms >= 0 else None
+        self._log.info(
+            "committed",
+            route=route,
+            version=landed.version,
+            rows=rows,
+            bytes=staged.payload_bytes,
+            partitions=len(staged.last),
+            seconds=round(landed.seconds, 3),
+            write_seconds=round(staged.write_seconds, 3),
+            conflicts=landed.conflicts,
+            why=flushed.reason.value,
+            answer="lost" if landed.outcome is Outcome.LANDED_UNANSWERED else "ok",
+            commit_id=staged.commit_id,
+        )
+        self.recent.committed(
+            route=route,
+            version=landed.version,
+            rows=rows,
+            seconds=round(landed.seconds, 3),
+            commit_id=staged.commit_id,
+        )
+        for gap in flushed.gaps:
+            self._log.error("records lost", route=route, gap=str(gap), offsets=gap.offsets)
+            self.recent.trouble(
+                f"records lost: {gap}",
+                "on_data_loss: skip passed over them; the commit's gaps name them for good",
+                level="error",
+                route=route,
+            )
+            self.metrics.lost_offsets(route, gap.tp, gap.offsets)
+        for tp, last in staged.last.items():
+            self._stands(route, tp, Committed(last, last + 1, staged.last_ms.get(tp, -1)))
+        self.metrics.landed(
+            route,
+            rows=staged.counts,
+            payload_bytes=staged.payload_bytes,
+            commit_seconds=landed.seconds,
+            write_seconds=staged.write_seconds,
+            age_seconds=age,
+        )
+
+    def started_over(self, route: str, progress: Progress) -> None:
+        """Tell that what was in hand was dropped and is read again."""
+        self.dropped += 1
+        event = "fenced" if progress.fenced else "file lost"
+        why = progress.fenced or progress.unavailable
+        self.recent.trouble(f"{event}: {why}", "the partitions are read again from the table", route=route)
+        self._log.warning(
+            event, route=route, why=why, partitions=len(progress.to_place), next="read again from the table"
+        )
+
+    def rebalanced(self, event: str, tps: Collection[TopicPartition]) -> None:
+        """Tell that partitions came or went."""
+        self._log.info("rebalance", event_kind=event, count=len(tps), partitions=_shown(tps))
+        self.metrics.rebalance(event)
+        if event == "assigned":
+            self._ours.update(tps)
+
+    def gone(self, route: str, tps: Collection[TopicPartition]) -> None:
+        """Forget how partitions stand that are no longer ours."""
+        self._ours.difference_update(tps)
+        for tp in tps:
+            self.committed.get(route, {}).pop(tp, None)
+
+    def _stands(self, route: str, tp: TopicPartition, committed: Committed) -> None:
+        """Note how far a partition is; a batch may land, and a place be found, after the partition has gone."""
+        if tp in self._ours:
+            self.committed.setdefault(route, {})[tp] = committed
+
+    def placed(self, route: str, placed: Placed) -> None:
+        """Tell where partitions go on."""
+        for tp, placement in placed.placements.items():
+            if placement.gap is not None:
+                self._log.error("records lost", route=route, gap=str(placement.gap), on_data_loss="skip")
+            self._stands(route, tp, Committed(placed.txns[tp], placement.position))
+        positions = {str(tp): placement.position for tp, placement in list(placed.placements.items())[:20]}
+        self._log.info("placed", route=route, count=len(placed.placements), positions=positions)
+
+    def waiting(self, why: str) -> None:
+        """Tell why nothing may come at the moment, not more than every few seconds."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._told.get(why, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+                return
+            if len(self._told) > 1000:  # noqa: PLR2004 - a bound, no meaning
+                self._told.clear()
+            self._told[why] = now
+        self.recent.trouble(why, _PASSES)
+        self._log.warning("waiting", why=why)
+
+    def gave_up(self, route: str, error: IngestorError) -> None:
+        """Tell that a route was stopped for good; the others go on."""
+        self._log.error("route stopped", route=route, why=error.message, next=error.hint)
+        self.recent.trouble(f"route stopped: {error.message}", error.hint, level="error", route=route)
+        if not isinstance(error, RefusedError):  # those were counted where they came from
+            self.metrics.failure(route, "permanent")
+
+    def held_back(self, route: str, *, paused: bool, why: str) -> None:
+        """Tell that a route's consumption was paused or goes on."""
+        self._log.info("paused" if paused else "resumed", route=route, **({"why": why} if paused else {}))
+
+    def storage_failed(self, route: str, failure: IngestorError | Unavailable) -> None:
+        """Tell that a storage call failed; it is tried again unless it is refused for good."""
+        if isinstance(failure, IngestorError):
+            self.metrics.failure(route, "permanent")
+            self.recent.trouble(failure.message, failure.hint, level="error", route=route)
+            return
+        self.metrics.failure(route, "retriable")
+        self.metrics.retry(route, "storage")
+        self.waiting(f"route {route}: {failure}")
+
+    def committing(self, route: str, outcome: Outcome) -> None:
+        """Count how tries to commit ended."""
+        self.metrics.commit(route, outcome.value)
+        if outcome is Outcome.CONFLICT:
+            self.metrics.retry(route, "conflict")
+
+    def checkpointed(self, route: str, version: int) -> None:
+        """Tell that the log has a new checkpoint."""
+        self._log.debug("checkpoint", route=route, version=version)
+
+    def checkpoint_failed(self, route: str, why: str) -> None:
+        """Tell that the log has no new checkpoint: commits get slower until the next one succeeds."""
+        why = plain(why)[:300]
+        self._log.warning("checkpoint failed", route=route, why=why)
+        hint = "the next one is tried by itself; commits get slower until then"
+        self.recent.trouble(f"checkpoint failed: {why}", hint, route=route)
+        self.metrics.retry(route, "checkpoint")
+
+    def breaker_made(self, store: str) -> None:
+        """Tell that there is a breaker for a store."""
+        self.metrics.breaker_made(store)
+
+    def breaker_changed(self, store: str, state: BreakerState) -> None:
+        """Tell that a store is left alone, probed or back."""
+        self._log.warning("breaker", store=store, state=state.value)
+        self.metrics.breaker(store, state.value)
+
+
+def _shown(tps: Collection[TopicPartition]) -> str:
+    some = ", ".join(str(tp) for tp in sorted(tps)[:20])
+    return some if len(tps) <= 20 else f"{some}, …"  # noqa: PLR2004 - what fits a line

@@ -1,0 +1,1 @@
+"""What a batch is parsed by, checked without a JVM."""

@@ -1,0 +1,1 @@
+"""From raw rows to outcomes, in Spark's own expressions."""

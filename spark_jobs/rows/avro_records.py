@@ -1,0 +1,155 @@
+"""Avro records: plain, behind a schema's fingerprint (single-object encoding), or behind a registry's schema id.
+
+Avro's decoder stops where the schema ends, whatever comes after. So each record is read with sixteen bytes after it
+that must come out again (`avro.with_end`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.avro.functions import from_avro
+
+from spark_jobs.plan import avro
+from spark_jobs.rows import avro_resolution, shapes, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from spark_jobs.plan.plan import Plan
+
+_BODY, _READ, _FOUND, _WRITER, _FRAMED, _VALUES = (
+    f"__avro_{name}" for name in ("body", "read", "found", "writer", "framed", "values")
+)
+_SINGLE_OBJECT = "C301"
+_SINGLE_HEAD_BYTES = 10
+_REGISTRY_MAGIC = "00"
+_REGISTRY_HEAD_BYTES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What came of Avro records."""
+
+    fits: Column  # whether it is one to its last byte
+    ambiguous: Column  # whether it is one too without five bytes that could be a registry's, where none is configured
+    fields: Column
+    fault: Column
+
+
+def is_single_object(payload: Column) -> Column:
+    """Tell whether a record begins as Avro's single-object encoding does."""
+    return _starts(payload, _SINGLE_OBJECT)
+
+
+def is_framed(payload: Column) -> Column:
+    """Tell whether a record may begin with a registry's schema id."""
+    return _starts(payload, _REGISTRY_MAGIC) & (F.octet_length(payload) >= _REGISTRY_HEAD_BYTES)
+
+
+def read(rows: DataFrame, plan: Plan, payload: Column, kind: Column) -> tuple[DataFrame, Records]:
+    """Return the rows with what is needed, and the records of those whose kind is single, registry or other."""
+    assert plan.schema_avro is not None  # noqa: S101 - the job fills it in
+    schema = avro.load(plan.schema_avro)
+    ours = F.substring(payload, 3, 8) == F.unhex(F.lit(avro.rabin(schema).hex()))
+    body = F.when(kind == "other", payload).when((kind == "single") & ours, _behind(payload, _SINGLE_HEAD_BYTES))
+    if plan.registry:
+        body = body.when(kind == "registry", _behind(payload, _REGISTRY_HEAD_BYTES))
+    rows = rows.withColumn(_BODY, body)
+    rows = rows.withColumns(
+        {_READ: _with_end(F.col(_BODY)), _WRITER: F.when(kind == "registry", F.substring(payload, 2, 4))}
+    )
+    rows = rows.withColumn(_FOUND, _by_writer(plan, schema))
+    ambiguous = F.lit(False)
+    if not plan.registry:
+        behind = F.when((kind == "other") & is_framed(payload), _behind(payload, _REGISTRY_HEAD_BYTES))
+        rows = rows.withColumn(_FRAMED, _decoded(_with_end(behind), avro_resolution.readable(schema)))
+        ambiguous = _ends(F.col(_FRAMED), behind)
+    fits = _ends(F.col(_FOUND), F.col(_BODY))
+    rows = rows.withColumn(_VALUES, F.when(F.col(_FOUND).isNotNull(), _values(plan)))
+    return rows, Records(fits, ambiguous, F.col(_VALUES), _fault(plan))
+
+
+def _by_writer(plan: Plan, schema: dict[str, avro.Json]) -> Column:
+    """Return records as read by the schema that each was written by: a branch for each different one of them.
+
+    All branches have the reader's type, so that no record is taken apart to be put into another branch's shape.
+    """
+    reader = avro_resolution.readable(schema)
+    ids: dict[tuple[str, str], list[int]] = {}
+    for number, text in plan.writers:
+        pair = None if text is None else avro_resolution.pair(schema, avro.load(text), lenient=not plan.avro_by_user)
+        if pair is not None:
+            ids.setdefault((json.dumps(pair[0]), json.dumps(pair[1])), []).append(number)
+    found = F.when(F.col(_WRITER).isNull(), _decoded(F.col(_READ), reader))
+    for (writer, as_reader), numbers in ids.items():
+        heads = [F.unhex(F.lit(f"{number:08x}")) for number in numbers]
+        found = found.when(F.col(_WRITER).isin(*heads), _decoded(F.col(_READ), json.loads(writer), as_reader))
+    return found
+
+
+def _decoded(body: Column, writer: dict[str, avro.Json], reader: str | None = None) -> Column:
+    options = {"mode": "PERMISSIVE"}
+    if reader is not None:
+        options["avroSchema"] = json.dumps(avro.with_end(json.loads(reader)))
+    return from_avro(body, json.dumps(avro.with_end(writer)), options)
+
+
+def _values(plan: Plan) -> Column:
+    leaf, found = _leaf(plan), F.col(_FOUND)
+    fields = (
+        shapes.mapped(found[each.name], each.type, each.name, leaf).cast(each.type).alias(each.name)
+        for each in plan.fields
+    )
+    return F.struct(*fields)
+
+
+def _fault(plan: Plan) -> Column:
+    """Return which values silver can't hold, in one text; null if none."""
+    leaf = _leaf(plan)
+    told = []
+    for each in plan.fields:
+        lost = shapes.lost(F.col(_FOUND)[each.name], F.col(_VALUES)[each.name], each, leaf)
+        told.append(F.when(lost, F.lit(f"malformed:{each.name}")))
+    return F.nullif(F.concat_ws(";", *told), F.lit(""))
+
+
+def _leaf(plan: Plan) -> shapes.Leaf:
+    return shapes.Leaf(lambda kind, path: plan.strict and _limited(kind, path), lambda x, kind, _: _value(x, kind))
+
+
+def _limited(kind: str, _path: str) -> bool:
+    """Tell whether Avro's bytes may say what the type can't hold."""
+    return kind in ("STRING", "DATE", "TIMESTAMP") or kind.startswith("DECIMAL")
+
+
+def _value(found: Column, kind: str) -> Column:
+    if kind == "STRING":
+        return F.when(F.is_valid_utf8(found), found)
+    if kind in ("DATE", "TIMESTAMP"):
+        return values.within_years(found.cast(kind), kind)
+    return found.try_cast(kind)
+
+
+def _ends(found: Column, body: Column) -> Column:
+    return F.coalesce(found[avro.END] == _end(body), F.lit(False))
+
+
+def _with_end(body: Column) -> Column:
+    return F.concat(body, _end(body))
+
+
+def _end(body: Column) -> Column:
+    return F.unhex(F.md5(body))
+
+
+def _starts(payload: Column, hexadecimal: str) -> Column:
+    head = F.substring(payload, 1, len(hexadecimal) // 2)
+    return head == F.unhex(F.lit(hexadecimal))
+
+
+def _behind(payload: Column, head_bytes: int) -> Column:
+    return F.substring(payload, F.lit(head_bytes + 1), F.octet_length(payload))

@@ -1,0 +1,1 @@
+"""The Spark session, its jars, and the places that tables lie in."""

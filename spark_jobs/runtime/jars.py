@@ -1,0 +1,113 @@
+"""The jars that Spark needs beside its own, and how they come to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ingestor.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+
+# An exact set: each was tried with the others. pyproject.toml pins the same pyspark.
+DELTA_VERSION = "4.4.0"
+SPARK_VERSION = "4.1.1"
+HADOOP_VERSION = "3.4.2"  # the first with conditional PUT, and the one that pyspark ships
+_DELTA = f"io.delta:delta-spark_4.1_2.13:{DELTA_VERSION}"
+_AVRO = f"org.apache.spark:spark-avro_2.13:{SPARK_VERSION}"
+# Of Amazon's SDK only what S3A uses: the bundle that hadoop-aws asks for has all of it, in 640 MB instead of 18.
+_AWS_VERSION = "2.29.52"
+_S3 = ",".join(
+    (
+        f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
+        *(f"software.amazon.awssdk:{name}:{_AWS_VERSION}" for name in ("s3", "s3-transfer-manager", "sts")),
+    )
+)
+# Spark brings these; a second copy on the class path is at best slow.
+_EXCLUDES = (
+    "org.slf4j:slf4j-api",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.scala-lang:scala-library",
+    "software.amazon.awssdk:bundle",
+)
+_PROBES = {
+    _DELTA: "io.delta.sql.DeltaSparkSessionExtension",
+    _AVRO: "org.apache.spark.sql.avro.AvroDataToCatalyst",
+}
+_S3_PROBE = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+LOCAL_LOG_STORE = "ingestor.LocalLogStore"
+S3_LOG_STORE = "ingestor.S3LogStore"
+_LOG_STORE_JAR = Path(__file__).parent.parent / "jars" / "ingestor-logstore.jar"
+
+
+def packages(*, s3: bool) -> dict[str, str]:
+    """Return the settings by which a Spark that starts fetches its jars."""
+    wanted = [_DELTA, _AVRO, *([_S3] if s3 else [])]
+    return {
+        "spark.jars.packages": ",".join(wanted),
+        "spark.jars.excludes": ",".join(_EXCLUDES),
+        "spark.jars": str(log_store_jar()),
+    }
+
+
+def log_stores() -> dict[str, str]:
+    """Return the settings that let Spark place log entries only where there is none (`stores` says why)."""
+    stores = {"file": LOCAL_LOG_STORE, "s3": S3_LOG_STORE, "s3a": S3_LOG_STORE, "s3n": S3_LOG_STORE}
+    return {f"spark.delta.logStore.{scheme}.impl": name for scheme, name in stores.items()}
+
+
+def log_store_jar() -> Path:
+    """Return our own jar; `make` builds it, wheels bring it."""
+    if not _LOG_STORE_JAR.is_file():
+        msg = "the jar that lets Spark and ingestors share a table is not built"
+        raise RefusedError(msg, hint="run `make setup` where a JDK (javac) is, or install the wheel")
+    return _LOG_STORE_JAR
+
+
+def add_missing(jvm: Any, conf: SparkConf, *, s3: bool) -> None:  # noqa: ANN401 - the gateway to Java
+    """Add to a Spark that runs what is not on its class path: for the driver now, for executors by spark.jars."""
+    probes = {**_PROBES, **({_S3: _S3_PROBE} if s3 else {})}
+    missing = [package for package, name in probes.items() if not has(jvm, name)]
+    found: list[str] = []
+    if missing:
+        found += _resolve(jvm, missing, conf)
+    if not has(jvm, LOCAL_LOG_STORE):
+        found.append(str(log_store_jar()))
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    for path in found:
+        loader.addURL(jvm.java.io.File(path).toURI().toURL())
+    if found:
+        given = conf.get("spark.jars", "") or ""
+        conf.set("spark.jars", ",".join([*filter(None, given.split(",")), *found]))
+
+
+def add_log_stores(jvm: Any) -> None:  # noqa: ANN401 - the gateway to Java
+    """Add our own jar where jars came from outside, without it; only the driver places log entries."""
+    if not has(jvm, LOCAL_LOG_STORE):
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.addURL(jvm.java.io.File(str(log_store_jar())).toURI().toURL())
+
+
+def has(jvm: Any, name: str) -> bool:  # noqa: ANN401 - the gateway to Java
+    """Tell whether Java finds a class."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return loader.getResource(name.replace(".", "/") + ".class") is not None
+
+
+def _resolve(jvm: Any, missing: list[str], conf: SparkConf) -> list[str]:  # noqa: ANN401 - same
+    """Return the paths of packages and what they need, fetched as spark-submit's --packages does."""
+    tools = jvm.org.apache.spark.util.MavenUtils
+    options = jvm.scala.Option
+    settings = tools.buildIvySettings(
+        options.apply(None), options.apply(conf.get("spark.jars.ivy", None)), True, jvm.System.err
+    )
+    excludes = jvm.java.util.ArrayList()
+    for exclude in _EXCLUDES:
+        excludes.add(exclude)
+    as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala(excludes).toSeq()
+    paths = tools.resolveMavenCoordinates(
+        ",".join(missing), settings, options.apply(None), True, as_scala, False, jvm.System.err
+    )
+    return list(jvm.scala.jdk.javaapi.CollectionConverters.asJava(paths))

@@ -1,0 +1,1 @@
+"""Claimed steps: each change of silver and quarantine exactly once."""
