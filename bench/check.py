@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bench import drain, report
 from bench.options import Sizes
-from tests.support.kafka import Cluster
+from tests.support.kafka.cluster import Cluster
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -57,7 +57,7 @@ def _draining(chosen: Namespace) -> dict[str, float]:
 
 def _committing(chosen: Namespace) -> dict[str, float]:
     from bench import commit  # noqa: PLC0415
-    from tests.support.stores import VersityStore  # noqa: PLC0415
+    from tests.support.stores.stores import VersityStore  # noqa: PLC0415
 
     found: dict[str, float] = {}
     with VersityStore() as s3:

@@ -20,8 +20,8 @@ from bench import report
 from bench.options import Sizes
 from bench.tables import OldTable
 from ingestor.delta.table_log import CHECKPOINT_EVERY
-from tests.support.stores import VersityStore
-from tests.support.versitygw import StoreUnavailableError
+from tests.support.stores.stores import VersityStore
+from tests.support.stores.versitygw import StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from ctypes.util import find_library
 from pathlib import Path
 
 from bench import report
-from tests.support import dockerfile
+from tests.support.tools import dockerfile
 
 _DOCKERFILE = Path(__file__).resolve().parent.parent / "docker" / "ingest.Dockerfile"
 _PRELOAD = "LD_PRELOAD"

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from bench import image, measure, report
 from bench.options import Sizes
-from tests.support import topics
-from tests.support.kafka import Cluster
+from tests.support.kafka import topics
+from tests.support.kafka.cluster import Cluster
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -14,16 +14,16 @@ from urllib.parse import urlsplit
 
 from bench import measure, report
 from bench.options import Sizes
-from tests.support import topics
-from tests.support.faultproxy import FaultProxy
-from tests.support.ingestors import Deploy
-from tests.support.kafka import Cluster
-from tests.support.stores import MotoStore
+from tests.support.kafka import topics
+from tests.support.kafka.cluster import Cluster
+from tests.support.process.ingestors import Deploy
+from tests.support.stores.faultproxy import FaultProxy
+from tests.support.stores.stores import MotoStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.support.ingestors import Deployment, Ingestor
+    from tests.support.process.ingestors import Deployment, Ingestor
 
 RECORD_BYTES = 1_000
 PARTITIONS = 6

@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 
 from bench import image, report
 from bench.options import Sizes
-from tests.support import topics
-from tests.support.kafka import Cluster
+from tests.support.kafka import topics
+from tests.support.kafka.cluster import Cluster
 
 if TYPE_CHECKING:
     from argparse import Namespace

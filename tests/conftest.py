@@ -11,9 +11,10 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from ingestor.kafka.native import library
-from tests.support import ivy, kafka_jars
-from tests.support.ingestors import Deploy
-from tests.support.kafka import Cluster
+from tests.support.kafka import jars as kafka_jars
+from tests.support.kafka.cluster import Cluster
+from tests.support.process.ingestors import Deploy
+from tests.support.tools import ivy
 
 # Deadlines per example would measure the machine, not the code.
 settings.register_profile("default", deadline=None, print_blob=True)

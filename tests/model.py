@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.tlc import Checked, Counterexample, check, fetch_tlc
+from tests.support.judge.tlc import Checked, Counterexample, check, fetch_tlc
 
 STUCK = ("FencedNotPlacedAgain", "ErrorMeansNotLanded")  # breaks that only time shows
 _LAST_STEPS = 4

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bench import drain, image, measure, report
 from bench.options import Sizes
-from tests.support.kafka import Cluster
+from tests.support.kafka.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

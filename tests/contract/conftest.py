@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.store_fixtures import build_before_tests, moto, versity  # noqa: F401 - fixtures
+from tests.support.stores.fixtures import build_before_tests, moto, versity  # noqa: F401 - fixtures
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ingestor.delta.storage import Storage
     from ingestor.delta.table import Table
     from ingestor.delta.table_log import DataFile
-    from tests.support.stores import Store
+    from tests.support.stores.stores import Store
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

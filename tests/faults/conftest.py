@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.store_fixtures import (  # noqa: F401 - fixtures
+from tests.support.stores.fixtures import (  # noqa: F401 - fixtures
     any_store,
     bucket,
     build_before_tests,

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from ingestor.delta.table import RawTable
 from ingestor.delta.table_log import DataFile
 from ingestor.records import RawSchema
-from tests.support.command import write_config
-from tests.support.peak import peak_mib
+from tests.support.process.command import write_config
+from tests.support.process.peak import peak_mib
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,15 +11,15 @@ import pytest
 from ingestor.errors import Fenced
 from ingestor.ingest.committer import Outcome
 from ingestor.ingest.steps import Steps
-from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.s3_commits import APP_ID, TP, Writer, assert_exactly_once, held, log_texts
-from tests.support.traces import Recorder, Traces, entries_of
+from tests.support.judge.traces import Recorder, Traces, entries_of
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
+from tests.support.stores.s3_commits import APP_ID, TP, Writer, assert_exactly_once, held, log_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ingestor.ingest.stager import Staged
-    from tests.support.stores import Store, VersityStore
+    from tests.support.stores.stores import Store, VersityStore
 
 pytestmark = pytest.mark.faults
 

@@ -20,18 +20,18 @@ from ingestor.delta.storage import with_defaults
 from ingestor.delta.table import RawTable
 from ingestor.errors import IngestorError, RefusedError, Unavailable
 from ingestor.records import RawSchema
-from tests.support.answering import Answering
-from tests.support.disk import Disk
-from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.s3_commits import QUICK
-from tests.support.server import free_ports
-from tests.support.stores import ACCESS_KEY, SECRET_KEY, VersityStore
+from tests.support.process.server import free_ports
+from tests.support.stores.answering import Answering
+from tests.support.stores.disk import Disk
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
+from tests.support.stores.s3_commits import QUICK
+from tests.support.stores.stores import ACCESS_KEY, SECRET_KEY, VersityStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from tests.support.stores import Store
+    from tests.support.stores.stores import Store
 
 pytestmark = pytest.mark.faults
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.tcpproxy import TcpProxy
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
+from tests.support.stores.tcpproxy import TcpProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import topics
-from tests.support.command import Command
-from tests.support.no_links import without_links
+from tests.support.kafka import topics
+from tests.support.process.command import Command
+from tests.support.stores.no_links import without_links
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.ingestors import Deploy
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration]
 

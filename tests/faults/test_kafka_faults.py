@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support import topics
-from tests.support.history import read_topics
-from tests.support.ingestors import ROUTE, eventually
-from tests.support.kafka import Cluster
-from tests.support.tcpproxy import TcpProxy
-from tests.support.topics import Record
-from tests.support.traffic import Traffic
+from tests.support.judge.history import read_topics
+from tests.support.kafka import topics
+from tests.support.kafka.cluster import Cluster
+from tests.support.kafka.topics import Record
+from tests.support.kafka.traffic import Traffic
+from tests.support.process.ingestors import ROUTE, eventually
+from tests.support.stores.tcpproxy import TcpProxy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.ingestors import Deploy, Deployment, Ingestor
+    from tests.support.process.ingestors import Deploy, Deployment, Ingestor
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 

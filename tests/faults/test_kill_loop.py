@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support import topics
-from tests.support.traces import DEBUGGING, Traces
-from tests.support.traffic import Traffic
+from tests.support.judge.traces import DEBUGGING, Traces
+from tests.support.kafka import topics
+from tests.support.kafka.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.ingestors import Deploy, Deployment, Ingestor
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Deployment, Ingestor
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import topics
-from tests.support.command import ingestor, refused
-from tests.support.faultproxy import Fault, FaultProxy, Kind
+from tests.support.kafka import topics
+from tests.support.process.command import ingestor, refused
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.kafka import Cluster
-    from tests.support.stores import Store
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.stores.stores import Store
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration]
 

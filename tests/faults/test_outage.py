@@ -12,17 +12,17 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from tests.support import topics
-from tests.support.background import Background
-from tests.support.faultproxy import FaultProxy
-from tests.support.mirror import Mirror
+from tests.support.kafka import topics
+from tests.support.process.background import Background
+from tests.support.stores.faultproxy import FaultProxy
+from tests.support.stores.mirror import Mirror
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.support.ingestors import Deploy, Ingestor
-    from tests.support.kafka import Cluster
-    from tests.support.stores import Store
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Ingestor
+    from tests.support.stores.stores import Store
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration]
 

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import topics
-from tests.support.history import check_table, read_log, read_topics
-from tests.support.ingestors import ROUTE
+from tests.support.judge.history import check_table, read_log, read_topics
+from tests.support.kafka import topics
 from tests.support.powercut.ingestion import Ingestion, rebuild, txns_by_version
 from tests.support.powercut.operations import Kind
 from tests.support.powercut.recording import Recorder, ended, library
 from tests.support.powercut.states import sample, states
+from tests.support.process.ingestors import ROUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tests.support.history import Content, Coordinate
-    from tests.support.ingestors import Deploy, Deployment
-    from tests.support.kafka import Cluster
+    from tests.support.judge.history import Content, Coordinate
+    from tests.support.kafka.cluster import Cluster
     from tests.support.powercut.operations import Operation
     from tests.support.powercut.states import State
+    from tests.support.process.ingestors import Deploy, Deployment
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 

@@ -14,15 +14,15 @@ from ingestor.delta.probe import WRITERS, Probed, probe
 from ingestor.delta.table_log import StoreLog
 from ingestor.errors import RefusedError, Unavailable
 from ingestor.records import RawSchema
-from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.racy_stores import RacyStoreUnavailableError, S3MockStore, S3sStore, TwoStepStore
-from tests.support.s3_commits import QUICK
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
+from tests.support.stores.racy_stores import RacyStoreUnavailableError, S3MockStore, S3sStore, TwoStepStore
+from tests.support.stores.s3_commits import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.stores import CarelessStore, Store
+    from tests.support.stores.stores import CarelessStore, Store
 
 pytestmark = pytest.mark.faults
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import topics
-from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.mirror import Mirror
-from tests.support.traces import DEBUGGING, Traces
-from tests.support.traffic import Traffic
+from tests.support.judge.traces import DEBUGGING, Traces
+from tests.support.kafka import topics
+from tests.support.kafka.traffic import Traffic
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
+from tests.support.stores.mirror import Mirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.ingestors import Deploy, Deployment
-    from tests.support.kafka import Cluster
-    from tests.support.stores import Store
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Deployment
+    from tests.support.stores.stores import Store
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration]
 

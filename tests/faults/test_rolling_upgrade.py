@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import topics
-from tests.support.traffic import Traffic
+from tests.support.kafka import topics
+from tests.support.kafka.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.support.ingestors import Deploy
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 

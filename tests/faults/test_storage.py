@@ -16,14 +16,14 @@ from ingestor.delta.storage import ObjectStorage, with_defaults
 from ingestor.delta.table import RawTable
 from ingestor.errors import Unavailable
 from ingestor.records import RawSchema
-from tests.support.background import Background
-from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.s3_commits import QUICK
+from tests.support.process.background import Background
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
+from tests.support.stores.s3_commits import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.stores import Store
+    from tests.support.stores.stores import Store
 
 pytestmark = pytest.mark.faults
 

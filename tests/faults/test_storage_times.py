@@ -18,13 +18,13 @@ from deltalake import DeltaTable
 from ingestor.delta.storage import with_defaults
 from ingestor.delta.table import RawTable
 from ingestor.records import RawSchema
-from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.server import free_ports
+from tests.support.process.server import free_ports
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.stores import Store
+    from tests.support.stores.stores import Store
 
 pytestmark = pytest.mark.faults
 

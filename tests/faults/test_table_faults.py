@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ingestor.errors import RefusedError
-from tests.support import topics
-from tests.support.ingestors import eventually
-from tests.support.s3_commits import Writer
-from tests.support.traffic import Traffic
+from tests.support.kafka import topics
+from tests.support.kafka.traffic import Traffic
+from tests.support.process.ingestors import eventually
+from tests.support.stores.s3_commits import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.support.ingestors import Deploy, Deployment
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Deployment
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 

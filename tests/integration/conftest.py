@@ -1,3 +1,3 @@
 """Fixtures of the integration tests."""
 
-from tests.support.store_fixtures import careless, moto  # noqa: F401 - fixtures
+from tests.support.stores.fixtures import careless, moto  # noqa: F401 - fixtures

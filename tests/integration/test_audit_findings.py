@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from tests.support import topics
-from tests.support.command import Ended, ingestor, write_config
-from tests.support.topics import Record
+from tests.support.kafka import topics
+from tests.support.kafka.topics import Record
+from tests.support.process.command import Ended, ingestor, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

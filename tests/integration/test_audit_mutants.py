@@ -17,11 +17,11 @@ from deltalake import DeltaTable
 
 import ingestor as package
 from ingestor.kafka.native.library import SWITCH
-from tests.support import topics
-from tests.support.command import Ended, ingestor, write_config
+from tests.support.kafka import topics
+from tests.support.process.command import Ended, ingestor, write_config
 
 if TYPE_CHECKING:
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.support import topics
-from tests.support.ingestors import eventually
-from tests.support.kafka import Cluster
-from tests.support.topics import Landed, Record
+from tests.support.kafka import topics
+from tests.support.kafka.cluster import Cluster
+from tests.support.kafka.topics import Landed, Record
+from tests.support.process.ingestors import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -147,7 +147,7 @@ def test_a_broker_that_cannot_start_shows_its_log() -> None:
 
 @pytest.mark.faults
 def test_nothing_outlives_a_test_run_that_is_killed(tmp_path: Path) -> None:
-    program = "import time; from tests.support.kafka import Cluster; Cluster().start(); {}"
+    program = "import time; from tests.support.kafka.cluster import Cluster; Cluster().start(); {}"
     run = subprocess.Popen(
         [sys.executable, "-c", program.format("print(1, flush=True); time.sleep(600)")],
         stdout=subprocess.PIPE,

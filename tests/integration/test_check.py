@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.support import topics
-from tests.support.command import Ended, ingestor, refused, write_config
-from tests.support.ingestors import ROUTE
-from tests.support.kafka import Cluster
+from tests.support.kafka import topics
+from tests.support.kafka.cluster import Cluster
+from tests.support.process.command import Ended, ingestor, refused, write_config
+from tests.support.process.ingestors import ROUTE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.ingestors import Deploy, Deployment
-    from tests.support.stores import Store
+    from tests.support.process.ingestors import Deploy, Deployment
+    from tests.support.stores.stores import Store
 
 pytestmark = pytest.mark.integration
 

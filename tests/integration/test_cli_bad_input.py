@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.support import topics
-from tests.support.command import Command, Ended, ingestor, refused, write_config
-from tests.support.disk import PAGE_BYTES, Disk
-from tests.support.history import check_history
-from tests.support.ingestors import eventually
-from tests.support.tcpproxy import TcpProxy
+from tests.support.judge.history import check_history
+from tests.support.kafka import topics
+from tests.support.process.command import Command, Ended, ingestor, refused, write_config
+from tests.support.process.ingestors import eventually
+from tests.support.stores.disk import PAGE_BYTES, Disk
+from tests.support.stores.tcpproxy import TcpProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

@@ -15,17 +15,17 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from tests.support import topics
-from tests.support.background import Background
-from tests.support.command import Command, Ended, ingestor, write_config
-from tests.support.history import check_history
-from tests.support.topics import Record
+from tests.support.judge.history import check_history
+from tests.support.kafka import topics
+from tests.support.kafka.topics import Record
+from tests.support.process.background import Background
+from tests.support.process.command import Command, Ended, ingestor, write_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

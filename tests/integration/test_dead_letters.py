@@ -22,9 +22,9 @@ from ingestor.dead_letters.letters import Coordinate
 from ingestor.dead_letters.sender import Sender
 from ingestor.dead_letters.service import parsed_routes, publish_once
 from ingestor.errors import ConfigError, DataLossError, RefusedError
-from tests.support import topics
-from tests.support.command import Command, ingestor
-from tests.support.ingestors import eventually
+from tests.support.kafka import topics
+from tests.support.process.command import Command, ingestor
+from tests.support.process.ingestors import eventually
 from tests.support.quarantine import (
     ROUTE,
     SEPTEMBER_2001_MS,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

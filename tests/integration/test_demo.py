@@ -8,7 +8,7 @@ import pytest
 
 from ingestor.commands.demo_spark import SparkHalf
 from ingestor.errors import IngestorError
-from tests.support.command import ingestor
+from tests.support.process.command import ingestor
 
 if TYPE_CHECKING:
     from pathlib import Path

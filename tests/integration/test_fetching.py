@@ -13,13 +13,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from ingestor.kafka.consumer import KafkaSource
 from ingestor.kafka.extract import extract_stamps
 from ingestor.kafka.options import consumer_options
-from tests.support import topics
+from tests.support.kafka import topics
 from tests.support.listener import FromTheHead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

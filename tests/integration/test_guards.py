@@ -12,17 +12,17 @@ from deltalake import DeltaTable
 
 from ingestor.ledger import KDI_TEMPLATE, AppIds
 from ingestor.records import TopicPartition
-from tests.support import topics
-from tests.support.history import read_topics
-from tests.support.ingestors import ROUTE
-from tests.support.kafka import Cluster
+from tests.support.judge.history import read_topics
+from tests.support.kafka import topics
+from tests.support.kafka.cluster import Cluster
+from tests.support.process.ingestors import ROUTE
 from tests.support.rawtables import Record as Row
 from tests.support.rawtables import TableMaker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.ingestors import Deploy, Deployment, Ingestor
+    from tests.support.process.ingestors import Deploy, Deployment, Ingestor
 
 pytestmark = pytest.mark.integration
 

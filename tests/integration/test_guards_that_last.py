@@ -11,16 +11,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ingestor.ledger import KDI_TEMPLATE
-from tests.support import topics
-from tests.support.history import read_topics
-from tests.support.ingestors import ROUTE, eventually
+from tests.support.judge.history import read_topics
+from tests.support.kafka import topics
+from tests.support.process.ingestors import ROUTE, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.support.ingestors import Deploy, Deployment
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Deployment
 
 pytestmark = pytest.mark.integration
 

@@ -11,13 +11,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
-from tests.support import topics
-from tests.support.topics import Record
-from tests.support.traffic import Traffic
+from tests.support.kafka import topics
+from tests.support.kafka.topics import Record
+from tests.support.kafka.traffic import Traffic
 
 if TYPE_CHECKING:
-    from tests.support.ingestors import Deploy, Deployment
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Deployment
 
 pytestmark = pytest.mark.integration
 

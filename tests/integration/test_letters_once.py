@@ -20,16 +20,16 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
 from ingestor.dead_letters.letters import SCHEMA
-from tests.support import topics
-from tests.support.command import Ended, ingestor
-from tests.support.ingestors import eventually
-from tests.support.peak import peak_mib
+from tests.support.kafka import topics
+from tests.support.process.command import Ended, ingestor
+from tests.support.process.ingestors import eventually
+from tests.support.process.peak import peak_mib
 from tests.support.quarantine import Shop, Stopped, headers, letter, open_shop, origins
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

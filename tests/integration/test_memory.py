@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from tests.support import topics
+from tests.support.kafka import topics
 
 if TYPE_CHECKING:
-    from tests.support.ingestors import Deploy, Ingestor
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Ingestor
 
 pytestmark = pytest.mark.integration
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.support import topics
-from tests.support.command import Command, refused, write_config
-from tests.support.ingestors import eventually
-from tests.support.kafka import Cluster
+from tests.support.kafka import topics
+from tests.support.kafka.cluster import Cluster
+from tests.support.process.command import Command, refused, write_config
+from tests.support.process.ingestors import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.ingestors import Deploy, Deployment, Ingestor
+    from tests.support.process.ingestors import Deploy, Deployment, Ingestor
 
 pytestmark = pytest.mark.integration
 

@@ -9,11 +9,11 @@ import pytest
 from ingestor.audit.consumer import KafkaReader
 from ingestor.kafka.reader import first_committed
 from ingestor.records import TopicPartition
-from tests.support import topics
-from tests.support.topics import Record
+from tests.support.kafka import topics
+from tests.support.kafka.topics import Record
 
 if TYPE_CHECKING:
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

@@ -16,15 +16,15 @@ import pytest
 
 from ingestor.kafka import consumer as kafka_source
 from ingestor.kafka.consumer import KafkaSource
-from tests.support import topics
-from tests.support.ingestors import eventually
+from tests.support.kafka import topics
+from tests.support.kafka.topics import Record
+from tests.support.kafka.traffic import Traffic
 from tests.support.listener import FromTheHead
-from tests.support.topics import Record
-from tests.support.traffic import Traffic
+from tests.support.process.ingestors import eventually
 
 if TYPE_CHECKING:
-    from tests.support.ingestors import Deploy, Deployment, Ingestor
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Deployment, Ingestor
 
 pytestmark = pytest.mark.integration
 

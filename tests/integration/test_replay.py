@@ -14,9 +14,9 @@ from ingestor.dead_letters.letters import Coordinate
 from ingestor.dead_letters.selection import Selection, select
 from ingestor.dead_letters.service import parsed_routes
 from ingestor.errors import ConfigError, DataLossError, RefusedError
-from tests.support import topics
-from tests.support.command import ingestor
-from tests.support.ingestors import eventually
+from tests.support.kafka import topics
+from tests.support.process.command import ingestor
+from tests.support.process.ingestors import eventually
 from tests.support.quarantine import Shop, Stopped, headers, letter, open_shop
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

@@ -11,21 +11,21 @@ import pytest
 import yaml
 
 from ingestor.config.load import load
-from tests.support import topics
-from tests.support.command import Command, Ended, ingestor
-from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.history import check_table, read_topics
-from tests.support.server import free_ports
-from tests.support.store_fixtures import moto, versity  # noqa: F401 - fixtures
-from tests.support.topics import Record
+from tests.support.judge.history import check_table, read_topics
+from tests.support.kafka import topics
+from tests.support.kafka.topics import Record
+from tests.support.process.command import Command, Ended, ingestor
+from tests.support.process.server import free_ports
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
+from tests.support.stores.fixtures import moto, versity  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.support.ingestors import Deploy
-    from tests.support.kafka import Cluster
-    from tests.support.stores import Store
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy
+    from tests.support.stores.stores import Store
 
 pytestmark = pytest.mark.integration
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from tests.support import topics
-from tests.support.command import Command, ingestor, refused, write_config
-from tests.support.history import check_table, read_topics
-from tests.support.secure import PASSWORD, USER, SecureCluster
+from tests.support.judge.history import check_table, read_topics
+from tests.support.kafka import topics
+from tests.support.kafka.secure import PASSWORD, USER, SecureCluster
+from tests.support.process.command import Command, ingestor, refused, write_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

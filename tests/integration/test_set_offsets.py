@@ -12,14 +12,14 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from deltalake import DeltaTable
 
-from tests.support import topics
-from tests.support.command import ingestor, refused, write_config
-from tests.support.kafka import Cluster
+from tests.support.kafka import topics
+from tests.support.kafka.cluster import Cluster
+from tests.support.process.command import ingestor, refused, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.ingestors import Deploy
+    from tests.support.process.ingestors import Deploy
 
 pytestmark = pytest.mark.integration
 

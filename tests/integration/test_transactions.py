@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import topics
-from tests.support.history import read_topics
-from tests.support.ingestors import eventually
-from tests.support.topics import Record
-from tests.support.traffic import Traffic
+from tests.support.judge.history import read_topics
+from tests.support.kafka import topics
+from tests.support.kafka.topics import Record
+from tests.support.kafka.traffic import Traffic
+from tests.support.process.ingestors import eventually
 
 if TYPE_CHECKING:
-    from tests.support.ingestors import Deploy
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy
 
 pytestmark = pytest.mark.integration
 

@@ -24,8 +24,8 @@ from hypothesis.stateful import (
 from ingestor.records import TopicPartition
 from tests.support.fakes.process import ALL, APP_ID, SLEEPS_MAX, Process, World
 from tests.support.fakes.table import Fault
-from tests.support.tampering import TAMPERINGS
-from tests.support.traces import Traces, entries_in
+from tests.support.judge.tampering import TAMPERINGS
+from tests.support.judge.traces import Traces, entries_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

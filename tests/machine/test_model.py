@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.model import runs
+from tests.support.judge.tlc import MODEL
 from tests.support.mutant_list import MUTANTS
-from tests.support.tlc import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import chromium
-from tests.support.store_fixtures import any_store, build_before_tests, careless, moto, versity  # noqa: F401 - fixtures
+from tests.support.process import chromium
+from tests.support.stores.fixtures import any_store, build_before_tests, careless, moto, versity  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

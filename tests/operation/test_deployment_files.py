@@ -22,8 +22,8 @@ from ingestor.observe.http import HttpServer
 from ingestor.observe.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
 from spark_jobs import cli as spark_cli
-from tests.support import gotool, promtool
 from tests.support.fakes.state import FakeState
+from tests.support.tools import gotool, promtool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,11 +21,12 @@ from ingestor.config.load import load
 from ingestor.errors import ConfigError, DataLossError, IngestorError, OccExhaustedError, RefusedError
 from ingestor.observe.metrics import Metrics
 from ingestor.records import RawSchema
-from tests.support import config_table, topics
-from tests.support.command import Command, ingestor, refused
+from tests.support.kafka import topics
+from tests.support.process.command import Command, ingestor, refused
+from tests.support.tools import config_table
 
 if TYPE_CHECKING:
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -224,7 +225,7 @@ def test_every_configuration_shown_is_accepted(path: Path, tmp_path: Path, monke
 
 
 def test_the_configuration_table_is_that_of_the_settings() -> None:
-    """Every key, its default and an explanation. `python -m tests.support.config_table` mends keys and defaults."""
+    """Every key and its default; `python -m tests.support.tools.config_table` mends keys and defaults."""
     shown = config_table.written()
     assert {key: default.strip("`") for key, (default, _) in shown.items()} == config_table.rows()
     assert all(text.strip() for _, text in shown.values())

@@ -17,12 +17,13 @@ import pytest
 
 from bench import image
 from ingestor.kafka.native.library import LIBRARY
-from tests.support import dockerfile, topics
-from tests.support.ingestors import eventually
+from tests.support.kafka import topics
+from tests.support.process.ingestors import eventually
+from tests.support.tools import dockerfile
 
 if TYPE_CHECKING:
-    from tests.support.dockerfile import Stage
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.tools.dockerfile import Stage
 
 ROOT = Path(__file__).parents[2]
 FILES = {name: ROOT / "docker" / f"{name}.Dockerfile" for name in ("ingest", "spark")}

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import promtool, topics
-from tests.support.asking import Site, total
-from tests.support.faultproxy import FaultProxy
-from tests.support.ingestors import eventually
-from tests.support.s3_commits import QUICK
+from tests.support.kafka import topics
+from tests.support.process.asking import Site, total
+from tests.support.process.ingestors import eventually
+from tests.support.stores.faultproxy import FaultProxy
+from tests.support.stores.s3_commits import QUICK
+from tests.support.tools import promtool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.ingestors import Deploy, Deployment
-    from tests.support.kafka import Cluster
-    from tests.support.stores import Store
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Deployment
+    from tests.support.stores.stores import Store
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 

@@ -10,15 +10,15 @@ import pytest
 from ingestor.observe.http import HttpServer
 from ingestor.observe.metrics import Metrics
 from ingestor.observe.page import page as the_page
-from tests.support import topics
 from tests.support.fakes.state import FakeState, shown
+from tests.support.kafka import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.chromium import Chromium, Page
-    from tests.support.ingestors import Deploy
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.chromium import Chromium, Page
+    from tests.support.process.ingestors import Deploy
 
 VERDICT = "document.getElementById('verdict').textContent"
 

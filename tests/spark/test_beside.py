@@ -20,8 +20,8 @@ from py4j.protocol import Py4JJavaError
 from ingestor.errors import RefusedError
 from spark_jobs.runtime import jars, stores
 from spark_jobs.runtime.session import jvm
-from tests.support.background import Background
-from tests.support.beside import race
+from tests.support.process.background import Background
+from tests.support.process.beside import race
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

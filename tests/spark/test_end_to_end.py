@@ -15,17 +15,17 @@ from spark_jobs.parse import parse
 from spark_jobs.plan import plan
 from spark_jobs.plan.route import Route, route_of
 from spark_jobs.rows.balance import Balance
-from tests.support import topics
-from tests.support.background import Background
-from tests.support.command import ingestor
+from tests.support.kafka import topics
+from tests.support.process.background import Background
+from tests.support.process.command import ingestor
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from tests.support.ingestors import Deploy, Deployment
-    from tests.support.kafka import Cluster
+    from tests.support.kafka.cluster import Cluster
+    from tests.support.process.ingestors import Deploy, Deployment
 
 SMALL_FILES = 1_000
 ROWS_PER_FILE = 5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.quick_java import quick_java
+from tests.support.process.quick_java import quick_java
 from tests.support.silver import balance, event
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import golden
-from tests.support.golden import Table
+from tests.support.judge import golden
+from tests.support.judge.golden import Table
 
 if TYPE_CHECKING:
     from pathlib import Path

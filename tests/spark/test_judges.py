@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ingestor.config.parse import ParseSettings
 from spark_jobs.plan import plan
-from tests.support import judges
-from tests.support.gathered import gathered
-from tests.support.golden import Table
-from tests.support.outcomes import outcomes, plain
+from tests.support.judge import judges
+from tests.support.judge.gathered import gathered
+from tests.support.judge.golden import Table
+from tests.support.judge.outcomes import outcomes, plain
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from spark_jobs.reparse import reparse
 from spark_jobs.rows.balance import Balance
 from spark_jobs.steps.batch import Job
 from spark_jobs.steps.tables import Sink
-from tests.support.quick_java import quick_java
+from tests.support.process.quick_java import quick_java
 from tests.support.silver import Lake, account, event
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def test_a_batch_lands_once_wherever_it_was_cut(
 def test_a_killed_process_is_taken_up_by_the_next(spark: SparkSession, lake: Lake, point: str) -> None:
     """SIGKILL of the driver, then another process with another configuration."""
     lake.land(*ROWS)
-    command = [sys.executable, "-m", "tests.support.killed_job", *AT[point], "parse", str(lake.config(**FIRST))]
+    command = [sys.executable, "-m", "tests.support.process.killed_job", *AT[point], "parse", str(lake.config(**FIRST))]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     judge(lake, parse(spark, lake.route(**THEN)), point, changed=True)
@@ -120,7 +120,7 @@ class Process:
     """A job in a process of its own, which sends itself a signal at a point."""
 
     def __init__(self, point: str, number: str, command: str, config: object, *arguments: str) -> None:
-        module = [sys.executable, "-m", "tests.support.killed_job", point, number]
+        module = [sys.executable, "-m", "tests.support.process.killed_job", point, number]
         self._process = subprocess.Popen([*module, command, str(config), *arguments], env=quick_java())
 
     def reach(self, number: signal.Signals) -> None:

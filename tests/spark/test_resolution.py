@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from ingestor.config.parse import ParseSettings
 from spark_jobs.plan import plan
 from spark_jobs.rows import avro_resolution, parsing
-from tests.support.gathered import gathered
-from tests.support.golden import RAW
-from tests.support.outcomes import outcomes, plain
+from tests.support.judge.gathered import gathered
+from tests.support.judge.golden import RAW
+from tests.support.judge.outcomes import outcomes, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,16 +10,16 @@ import pytest
 import yaml
 from deltalake import DeltaTable, write_deltalake
 
-from tests.support.beside import race
-from tests.support.faultproxy import Fault, FaultProxy, Kind
-from tests.support.quick_java import quick_java
+from tests.support.process.beside import race
+from tests.support.process.quick_java import quick_java
 from tests.support.silver import Lake, balance, event
-from tests.support.store_fixtures import any_store, careless, moto, versity  # noqa: F401 - fixtures
+from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
+from tests.support.stores.fixtures import any_store, careless, moto, versity  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.stores import Store
+    from tests.support.stores.stores import Store
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
 

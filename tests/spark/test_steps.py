@@ -15,8 +15,8 @@ from spark_jobs.parse import parse
 from spark_jobs.reparse import reparse
 from spark_jobs.rows.balance import Balance
 from spark_jobs.steps.reset import reset
-from tests.support import held_steps
-from tests.support.held_steps import Held
+from tests.support.process import held_steps
+from tests.support.process.held_steps import Held
 from tests.support.silver import Lake, account, event
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import pyspark
 import pytest
 
 import spark_jobs
-from tests.support.quick_java import quick_java
-from tests.support.server import free_ports
+from tests.support.process.quick_java import quick_java
+from tests.support.process.server import free_ports
 from tests.support.silver import balance, event
 
 if TYPE_CHECKING:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+_TESTS = Path(__file__).resolve().parents[1]
 _MACHINE = "tests/machine/test_exactly_once.py"
 _CONTRACT = "tests/contract/test_table_contract.py"
 
 
 def _unit(name: str) -> str:
-    return f"tests/unit/test_{name}.py"
+    """Return where a unit test lies, by its name: the folders below tests/unit are those of the code."""
+    (found,) = _TESTS.glob(f"unit/**/test_{name}.py")
+    return str(found.relative_to(_TESTS.parent))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from ingestor.config.load import load
 from ingestor.dead_letters.letters import SCHEMA, Coordinate
-from tests.support.child import ENDS_WITH_PARENT
-from tests.support.command import write_config
+from tests.support.process.child import ENDS_WITH_PARENT
+from tests.support.process.command import write_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -35,7 +35,7 @@ from tests.support.fakes.source import FakeSource
 from tests.support.fakes.storage import MemoryStorage
 from tests.support.fakes.table import Crash, FakeLog, FakeTable
 from tests.support.fakes.worker import FakeClock, ManualWorker, SteppedFutures
-from tests.support.traces import Recorder
+from tests.support.judge.traces import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -31,12 +31,12 @@ from ingestor.ingest.stager import Draft, Staged
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import Columns, RawSchema, TopicPartition
 from tests.support.fakes.worker import InstantWorker
-from tests.support.history import check_table, read_log
+from tests.support.judge.history import check_table, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.support.history import Content, Coordinate
+    from tests.support.judge.history import Content, Coordinate
     from tests.support.powercut.disk import Tree
     from tests.support.powercut.states import State
 

@@ -15,9 +15,9 @@ import pytest
 
 import tests
 from ingestor.kafka.native.build import build
-from tests.support.child import ENDS_WITH_PARENT
 from tests.support.powercut.disk import Disk
 from tests.support.powercut.operations import Kind, Operation
+from tests.support.process.child import ENDS_WITH_PARENT
 
 if TYPE_CHECKING:
     from tests.support.powercut.disk import Tree

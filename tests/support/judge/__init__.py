@@ -1,0 +1,1 @@
+"""Who says whether what is there is right; shares no code with what it judges."""

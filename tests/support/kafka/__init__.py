@@ -1,0 +1,1 @@
+"""Real brokers, their topics, and traffic on them."""

@@ -1,0 +1,1 @@
+"""Real stores, and proxies that make them fail."""

@@ -1,0 +1,1 @@
+"""What tests fetch or build once, and readers of our own files."""

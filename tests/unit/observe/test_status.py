@@ -1,0 +1,248 @@
+"""What the process says of itself, over a pipeline and a cluster that are told what to say."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from ingestor.errors import DataLossError, Unavailable
+from ingestor.ingest.breaker import BreakerState
+from ingestor.ingest.committer import Landed, Outcome
+from ingestor.ingest.lane import Flushed
+from ingestor.ingest.placement import Placed
+from ingestor.ingest.policy import FlushReason
+from ingestor.ingest.route import RouteView
+from ingestor.ingest.stager import Staged
+from ingestor.kafka.broker import Watermarks
+from ingestor.ledger import Placement
+from ingestor.observe.metrics import Metrics
+from ingestor.observe.status import Status
+from ingestor.observe.watch import Watch
+from ingestor.records import TopicPartition
+from tests.support.process.ingestors import eventually
+from tests.support.settings import checked
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from ingestor.ingest.pipeline import Pipeline
+
+ONE, TWO = TopicPartition("events", 1), TopicPartition("events", 2)
+HEALTHY = RouteView(
+    breaker=BreakerState.CLOSED,
+    answering=True,
+    paused=False,
+    pending=0,
+    positions={ONE: 10, TWO: 20},
+    in_hand=frozenset(),
+    draft_bytes=5,
+)
+
+
+class FakeCluster:
+    """Says which ends partitions have; may be away."""
+
+    def __init__(self) -> None:
+        self.ends = {ONE: 15, TWO: 20}
+        self.open_at: dict[TopicPartition, int] = {}
+        self.away: Exception | None = None
+        self.deleted: set[str] = set()
+        self.asked = threading.Semaphore(0)
+
+    def watermarks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        self.asked.release()
+        if self.away is not None:
+            raise self.away
+        if self.deleted & {tp.topic for tp in tps}:
+            raise Unavailable("unknown topic")
+        return {tp: Watermarks(0, self.ends[tp], self.open_at.get(tp, self.ends[tp])) for tp in tps}
+
+
+@dataclass
+class FakePipeline:
+    """Shows one route as told."""
+
+    joined: bool = True
+    route: RouteView = field(default=HEALTHY)
+    memory: tuple[int, int] = (1, 2)
+
+    def view(self) -> dict[str, RouteView]:
+        return {"events": self.route}
+
+
+class Desk:
+    """A status, and all it is told by."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.watch = Watch(Metrics())
+        self.status = Status(checked(), self.watch, cast("Any", self.cluster), stuck_seconds=30)
+        self.pipeline = FakePipeline()
+
+    def tick(self, **changes: Any) -> None:
+        """Let the loop turn, with the route changed."""
+        self.pipeline.route = replace(self.pipeline.route, **changes)
+        self.status._shown_at = 0.0
+        self.status.tick(cast("Pipeline", self.pipeline))
+
+    def partitions(self) -> dict[TopicPartition, dict[str, Any]]:
+        shown = self.status.status()["routes"]["events"]["partitions"]
+        return {TopicPartition(each["topic"], each["partition"]): each for each in shown}
+
+    def lag(self) -> dict[TopicPartition, int | None]:
+        return {tp: each["lag"] for tp, each in self.partitions().items()}
+
+    def level(self, name: str, tp: TopicPartition) -> float | None:
+        labels = {"route": "events", "topic": tp.topic, "partition": str(tp.partition)}
+        return self.watch.metrics.registry.get_sample_value(name, labels)
+
+    def land(self, **last: int) -> None:
+        """Tell that a batch landed, of partitions that are named by number."""
+        tps = {TopicPartition("events", int(number[1:])): offset for number, offset in last.items()}
+        staged = Staged("c1", (), dict.fromkeys(tps), tps, dict.fromkeys(tps, 1), last_ms=dict.fromkeys(tps, 5000))
+        self.watch.flushed("events", Flushed(staged, Landed(3, Outcome.LANDED, 0, 0.1), FlushReason.ROWS, ()))
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.status.end()
+
+
+def test_a_start_that_waits_is_live_and_not_ready(desk: Desk) -> None:
+    assert desk.status.live()
+    assert desk.status.readiness() == ["starting: waiting for Kafka and for every table to open"]
+    assert desk.status.components()["kafka"] == "starting"
+    assert desk.status.status()["routes"]["events"]["state"] == "starting"
+
+
+def test_a_loop_that_does_not_turn_is_not_live(desk: Desk) -> None:
+    desk.status._moved_at -= 31
+    assert not desk.status.live()
+    desk.status.moved()
+    assert desk.status.live()
+
+
+def test_everything_well_is_ready(desk: Desk) -> None:
+    desk.tick()
+    assert desk.status.readiness() == []
+    assert not any(desk.status.components().values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "part"),
+    [
+        ({"breaker": BreakerState.OPEN, "answering": False}, "breaker is open", "breaker"),
+        ({"breaker": BreakerState.HALF_OPEN, "answering": False}, "breaker is half_open", "breaker"),
+        ({"pending": 2}, "2 partitions wait for the ledger", "storage"),
+        ({"failure": DataLossError("gone", hint="skip it")}, "was stopped: gone — skip it", "storage"),
+    ],
+)
+def test_every_reason_against_is_named(desk: Desk, changes: dict[str, Any], reason: str, part: str) -> None:
+    desk.tick(**changes)
+    (found,) = desk.status.readiness()
+    assert reason in found
+    assert desk.status.components()[part]
+
+
+def test_a_store_that_answered_its_first_probe_is_ready(desk: Desk) -> None:
+    """Or an idle route would never be: only commits close a breaker."""
+    desk.tick(breaker=BreakerState.HALF_OPEN, answering=True)
+    assert desk.status.readiness() == []
+
+
+def test_no_assignment_is_no_readiness(desk: Desk) -> None:
+    desk.pipeline.joined = False
+    desk.tick()
+    assert desk.status.readiness() == ["no assignment from the consumer group yet"]
+
+
+def test_the_lag_comes_without_traffic(desk: Desk) -> None:
+    """Soon after partitions were assigned, from Kafka's stable ends."""
+    desk.tick()
+    eventually(lambda: desk.lag() == {ONE: 5, TWO: 0})
+    assert desk.level("ingestor_lag_records", ONE) == 5
+
+
+def test_the_lag_ends_at_an_open_transaction(desk: Desk) -> None:
+    desk.cluster.open_at[ONE] = 12
+    desk.tick()
+    eventually(lambda: desk.lag() == {ONE: 2, TWO: 0})
+    assert desk.partitions()[ONE]["open_transaction_at"] == 12
+
+
+def test_what_was_read_and_has_not_landed_is_lag(desk: Desk) -> None:
+    desk.watch.rebalanced("assigned", [ONE, TWO])
+    desk.land(p1=7, p2=19)
+    desk.tick(in_hand=frozenset([ONE]))
+    eventually(lambda: desk.lag() == {ONE: 7, TWO: 0})
+
+
+def test_a_partition_that_went_leaves_no_series(desk: Desk) -> None:
+    """Not even when a batch of it lands afterwards, or its place is found."""
+    desk.watch.rebalanced("assigned", [ONE, TWO])
+    desk.land(p1=7, p2=19)
+    desk.tick()
+    eventually(lambda: desk.lag() == {ONE: 5, TWO: 0})
+    assert desk.level("ingestor_committed_offset", ONE) == 7
+
+    desk.watch.gone("events", [ONE])
+    desk.land(p1=9)
+    desk.watch.placed("events", Placed({ONE: 9}, {ONE: Placement(10, 10)}, {}))
+    desk.tick(positions={TWO: 20})
+
+    assert desk.level("ingestor_committed_offset", ONE) is None
+    assert desk.level("ingestor_lag_records", ONE) is None
+    assert desk.level("ingestor_committed_offset", TWO) == 19
+    assert ONE not in desk.watch.committed["events"]
+
+
+def test_a_stopped_route_falls_behind(desk: Desk) -> None:
+    """It reads no more, so its lag grows from where it stands."""
+    desk.watch.rebalanced("assigned", [ONE])
+    desk.land(p1=4)
+    desk.tick(positions={}, failure=DataLossError("gone", hint="skip it"))
+    desk.status._lag.ask_soon()
+    eventually(lambda: desk.lag() == {ONE: 10})
+
+
+def test_a_topic_that_was_deleted_does_not_hide_the_lag_of_others(desk: Desk) -> None:
+    other = TopicPartition("deleted", 0)
+    desk.cluster.deleted.add("deleted")
+    desk.tick(positions={ONE: 10, other: 3})
+    eventually(lambda: desk.lag() == {ONE: 5, other: None})
+    assert desk.status.components()["kafka"] is None
+
+
+def test_a_kafka_that_is_away_is_told_and_the_last_lag_stays(desk: Desk) -> None:
+    desk.tick()
+    eventually(lambda: desk.lag() == {ONE: 5, TWO: 0})
+    desk.cluster.away = Unavailable("nobody there")
+    desk.status._lag.ask_soon()
+    eventually(lambda: desk.status.components()["kafka"] == "nobody there")
+    assert desk.lag() == {ONE: 5, TWO: 0}
+    assert desk.status.readiness() == []
+
+
+def test_a_commit_is_shown_with_what_it_holds(desk: Desk) -> None:
+    desk.watch.rebalanced("assigned", [ONE])
+    desk.land(p1=7)
+    desk.tick()
+    (commit,) = desk.status.status()["commits"]
+    assert (commit["version"], commit["rows"], commit["seconds"], commit["commit_id"]) == (3, 1, 0.1, "c1")
+    assert desk.partitions()[ONE]["record_at"] == 5
+    assert desk.partitions()[ONE]["committed_offset"] == 7
+
+
+def test_troubles_are_shown_with_what_to_do(desk: Desk) -> None:
+    desk.watch.storage_failed("events", Unavailable("connection refused"))
+    desk.watch.gave_up("events", DataLossError("records are gone", hint="skip them"))
+    found = [(each["level"], each["what"], each["hint"]) for each in desk.status.status()["errors"]]
+    assert found == [
+        ("error", "route stopped: records are gone", "skip them"),
+        ("warning", "route events: connection refused", "it is tried again by itself, and nothing is lost"),
+    ]
