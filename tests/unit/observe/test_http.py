@@ -260,7 +260,7 @@ def test_out_of_descriptors_livez_still_answers() -> None:
     """In a process of its own, whose files are used up; the loop that takes connections must not spin either."""
     program = """
 import os, resource, sys, time
-from tests.unit.test_http import probe_without_descriptors
+from tests.unit.observe.test_http import probe_without_descriptors
 probe_without_descriptors()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
