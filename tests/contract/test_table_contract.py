@@ -645,7 +645,7 @@ def test_processes_that_create_tables_at_once_create_each_once(tmp_path: Path) -
     code = (
         "import sys\n"
         "from ingestor.records import RawSchema\n"
-        "from ingestor.table import RawTable\n"
+        "from ingestor.delta.table import RawTable\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
         "print(*(RawTable(f'{sys.argv[1]}/{at}', RawSchema(), {}).table_id for at in range(10)))\n"

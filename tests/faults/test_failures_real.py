@@ -306,9 +306,9 @@ def _write_file(table: RawTable) -> None:
 # What a process of its own does there: it may not write, or not so much.
 _TRY = """
 import sys
-from ingestor.failures import classify
+from ingestor.delta.failures import classify
 from ingestor.records import RawSchema
-from ingestor.table import RawTable
+from ingestor.delta.table import RawTable
 import pyarrow as pa, pyarrow.parquet as pq, resource, signal
 what, path, limit = sys.argv[1:]
 try:

@@ -68,7 +68,7 @@ def test_once_says_why_the_store_does_not_answer(kafka: Cluster, moto: Store, tm
         proxy.on("*", "", Fault(Kind.STATUS_BEFORE, status=503), times=None)
         options = moto.options(proxy.url, max_retries="1", retry_timeout="1s")
         config = _config(tmp_path, kafka, topic, "s3://bucket/table", options)
-        code = "from ingestor import cli, run; run.ONCE_PATIENCE_SECONDS = 3; cli.main()"
+        code = "from ingestor import cli; from ingestor.commands import run; run.ONCE_PATIENCE_SECONDS = 3; cli.main()"
         command = [sys.executable, "-c", code, "run", str(config), "--once"]
         for _ in range(3):  # as a supervisor does
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -41,8 +41,8 @@ COMMITS = 6
 # Often enough for a short history to have some.
 CHECKPOINT_EVERY = 3
 INGESTOR = """
-import ingestor.table_log
-ingestor.table_log.CHECKPOINT_EVERY = int(sys.argv[2])
+import ingestor.delta.table_log
+ingestor.delta.table_log.CHECKPOINT_EVERY = int(sys.argv[2])
 from ingestor.cli import main
 sys.argv = ["ingestor", "run", sys.argv[1], "--once"]
 main()

@@ -448,7 +448,7 @@ def test_without_the_library_there_is_a_reason() -> None:
     """The switch is for those who suspect it."""
     for value, why in (("off", "INGESTOR_NATIVE is off"), ("on", "")):
         done = subprocess.run(
-            [sys.executable, "-c", "from ingestor.native.library import load; print(load()[1])"],
+            [sys.executable, "-c", "from ingestor.kafka.native.library import load; print(load()[1])"],
             env={**os.environ, library.SWITCH: value},
             capture_output=True,
             text=True,
