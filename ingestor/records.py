@@ -45,6 +45,22 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}:{self.partition}"
 
 
+class Coordinate(NamedTuple):
+    """Where a record came from: what makes it that record and no other."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition it came from."""
+        return TopicPartition(self.topic, self.partition)
+
+
 @dataclass(frozen=True, slots=True)
 class RawSchema:
     """The columns of one raw table: the fixed five, the extras asked for, and `ingest_date` if it partitions."""

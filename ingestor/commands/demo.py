@@ -13,19 +13,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from confluent_kafka import Producer
 
 from ingestor.commands.audit import audit_routes
 from ingestor.commands.demo_spark import SparkHalf
 from ingestor.config.load import load
 from ingestor.delta.open import open_existing
 from ingestor.errors import DataLossError, IngestorError
+from ingestor.kafka.mock import MockCluster
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable
 
 _TOPIC = "user.events.v1"
@@ -62,26 +61,25 @@ def demo(tell: Callable[[str], None]) -> None:
 
 
 def _demo(folder: Path, tell: Callable[[str], None]) -> None:
-    producer = Producer({"test.mock.num.brokers": 1, "linger.ms": 5, "log_level": 0})
-    bootstrap = _bootstrap(producer)
-    tell(f"Kafka (librdkafka's mock cluster) listens on {bootstrap}")
+    kafka = MockCluster()
+    tell(f"Kafka (librdkafka's mock cluster) listens on {kafka.bootstrap}")
     config = folder / "demo.yaml"
-    config.write_text(_CONFIG.format(bootstrap=bootstrap, topic=_TOPIC))
+    config.write_text(_CONFIG.format(bootstrap=kafka.bootstrap, topic=_TOPIC))
     with SparkHalf(config, tell) as spark_half:
-        rows = _show_ingestor(config, producer, tell)
+        rows = _show_ingestor(config, kafka, tell)
         spark_half.show(rows)
 
 
-def _show_ingestor(config: Path, producer: Producer, tell: Callable[[str], None]) -> int:
+def _show_ingestor(config: Path, kafka: MockCluster, tell: Callable[[str], None]) -> int:
     """Produce, ingest, kill, restart and audit; return how many rows have landed."""
-    produced = _produce(producer)
+    produced = _produce(kafka)
     tell(f"produced {sum(produced.values()):,} records to {len(produced)} partitions of {_TOPIC}")
     loaded = load(config)
     table = loaded.routes["user-events"].table
     for kill in range(1, _KILLS + 1):
         _kill_in_the_middle(config, table, kill * 2)
         tell(f"killed the ingestor hard (SIGKILL) with the table at version {_version(table)}")
-    more = _produce(producer)
+    more = _produce(kafka)
     tell(f"produced {sum(more.values()):,} more while no ingestor ran; restarted it until everything is drained")
     drained = subprocess.run([sys.executable, "-m", "ingestor", "run", str(config), "--once"], check=False)  # noqa: S603 - ourselves
     if drained.returncode != 0:
@@ -99,38 +97,17 @@ def _show_ingestor(config: Path, producer: Producer, tell: Callable[[str], None]
     return wanted
 
 
-def _bootstrap(producer: Producer) -> str:
-    brokers = producer.list_topics(timeout=10).brokers
-    return ",".join(f"{broker.host}:{broker.port}" for broker in brokers.values())
-
-
-def _produce(producer: Producer) -> Counter[int]:
+def _produce(kafka: MockCluster) -> Counter[int]:
     """Produce the demo's records; return how many each partition got."""
-    acknowledged: Counter[int] = Counter()
-    failures: list[str] = []
+    return kafka.produce(_TOPIC, (_record(number) for number in range(_RECORDS)))
 
-    def on_delivery(error: object, message: object) -> None:
-        if error is not None:
-            failures.append(str(error))
-        else:
-            acknowledged[message.partition()] += 1  # type: ignore[attr-defined]  # confluent_kafka.Message
 
-    for number in range(_RECORDS):
-        user = number % 997
-        value = json.dumps({"request_id": number, "user_id": f"u{user}", "event_type": "click", "cob": "2024-01-31"})
-        if number % _BAD_EVERY == 0:
-            value = "no record of the schema"
-        while True:
-            try:
-                producer.produce(_TOPIC, value.encode(), key=f"u{user}".encode(), on_delivery=on_delivery)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    producer.flush(_PATIENCE_SECONDS)
-    if failures:
-        raise IngestorError(f"the mock cluster refused {len(failures)} records: {failures[0]}", hint="try again")
-    return acknowledged
+def _record(number: int) -> tuple[bytes, bytes]:
+    user = f"u{number % 997}"
+    value = json.dumps({"request_id": number, "user_id": user, "event_type": "click", "cob": "2024-01-31"})
+    if number % _BAD_EVERY == 0:
+        value = "no record of the schema"
+    return user.encode(), value.encode()
 
 
 def _kill_in_the_middle(config: Path, table: str, versions: int) -> None:

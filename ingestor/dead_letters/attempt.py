@@ -16,17 +16,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ingestor.dead_letters.message import MARK
-from ingestor.dead_letters.scan import committed
 from ingestor.errors import Unavailable
+from ingestor.kafka.scan import committed_headers
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from confluent_kafka import Message
-
-    from ingestor.dead_letters.letters import Coordinate
     from ingestor.kafka.broker import Broker
+    from ingestor.kafka.scan import Headers
+    from ingestor.records import Coordinate
 
 _MARK_CHARS = 32
 
@@ -135,11 +134,10 @@ def _is_other(name: str, noted: Noted, existing: Mapping[str, int], ids: Mapping
 
 def marks_on(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]) -> set[bytes]:
     """Return the marks that committed records bear; those of other attempts are marks of nothing."""
-    return {mark for message in committed(config, spans) if (mark := mark_of(message)) is not None}
+    return {mark for headers in committed_headers(config, spans) if (mark := mark_of(headers)) is not None}
 
 
-def mark_of(message: Message) -> bytes | None:
-    """Return the mark that a message bears as its last header, None if it bears none."""
-    headers: Any = message.headers() or [("", None)]
-    name, value = headers[-1]
+def mark_of(headers: Headers) -> bytes | None:
+    """Return the mark that a record bears as its last header, None if it bears none."""
+    name, value = headers[-1] if headers else ("", None)
     return value if name == MARK and isinstance(value, bytes) and len(value) == _MARK_CHARS else None

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ingestor.config.settings import Settings
-    from ingestor.dead_letters.letters import Coordinate
     from ingestor.dead_letters.selection import Selection
+    from ingestor.records import Coordinate
 
 _SHOWN = 1_000  # more are counted only
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingestor.records import HEADERS, TIMESTAMP, TopicPartition
+from ingestor.records import HEADERS, TIMESTAMP, Coordinate, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,22 +42,6 @@ SCHEMA = pa.schema(
 )
 FILE, ROW = "file", "row"  # where a row lies
 INT96_UNIT = "us"  # nanoseconds would end in the year 2262
-
-
-class Coordinate(NamedTuple):
-    """Where a record came from: what makes it that record and no other."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}/{self.offset}"
-
-    @property
-    def tp(self) -> TopicPartition:
-        """The partition it came from."""
-        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,26 +10,16 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ingestor.kafka.sender import Outgoing
+
 if TYPE_CHECKING:
-    from ingestor.dead_letters.letters import Coordinate, DeadLetter
+    from ingestor.dead_letters.letters import DeadLetter
 
 Format = Literal["headers", "envelope"]
 VERSION = "1.0"
 MARK = "dlq.mark"
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A record to send, and the one that it was made of."""
-
-    origin: Coordinate
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
 
 
 def dead_letter(letter: DeadLetter, topic: str, style: Format, now_ms: int, mark: bytes) -> Outgoing:

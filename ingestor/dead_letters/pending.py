@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ingestor import logs
 from ingestor.dead_letters.attempt import Attempt
-from ingestor.dead_letters.letters import FILE, Coordinate, coordinates, index
+from ingestor.dead_letters.letters import FILE, coordinates, index
 from ingestor.errors import DataLossError, RefusedError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ingestor.dead_letters.quarantine import Quarantine, Version
     from ingestor.delta.deltalog import Entry
-    from ingestor.records import TopicPartition
+    from ingestor.records import Coordinate, TopicPartition
 
 ATTEMPT = "dlq_attempt"
 BEFORE_ALL = -1

@@ -32,9 +32,9 @@ from ingestor.dead_letters.attempt import Attempt, marks_on, since
 from ingestor.dead_letters.letters import by_partition, coordinates
 from ingestor.dead_letters.message import dead_letter
 from ingestor.dead_letters.quarantine import Quarantine
-from ingestor.dead_letters.sender import Sender
 from ingestor.dead_letters.topics import DeadLetterTopics
 from ingestor.errors import ConfigError, DataLossError, Fenced
+from ingestor.kafka.sender import Sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

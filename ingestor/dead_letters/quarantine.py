@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ingestor.config.settings import Settings
-    from ingestor.dead_letters.letters import Coordinate, DeadLetter
+    from ingestor.dead_letters.letters import DeadLetter
     from ingestor.delta.storage import Storage
+    from ingestor.records import Coordinate
 
 T = TypeVar("T")
 

@@ -32,7 +32,6 @@ from ingestor import logs
 from ingestor.dead_letters.attempt import Attempt, marks_on, since
 from ingestor.dead_letters.letters import (
     COORDINATES,
-    Coordinate,
     by_partition,
     coordinates,
     index,
@@ -41,8 +40,9 @@ from ingestor.dead_letters.letters import (
 from ingestor.dead_letters.message import replayed
 from ingestor.dead_letters.quarantine import Quarantine
 from ingestor.dead_letters.replayed import Replayed
-from ingestor.dead_letters.sender import Sender, TooLargeError
 from ingestor.errors import ConfigError, DataLossError, Fenced, OccExhaustedError
+from ingestor.kafka.sender import Sender, TooLargeError
+from ingestor.records import Coordinate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from ingestor.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ingestor.dead_letters.letters import Coordinate
+    from ingestor.records import Coordinate
 
 
 _LAST = 2**63  # behind every offset

@@ -18,10 +18,10 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from deltalake import DeltaTable
 
 from ingestor.dead_letters import commands
-from ingestor.dead_letters.letters import Coordinate
-from ingestor.dead_letters.sender import Sender
 from ingestor.dead_letters.service import parsed_routes, publish_once
 from ingestor.errors import ConfigError, DataLossError, RefusedError
+from ingestor.kafka.sender import Sender
+from ingestor.records import Coordinate
 from tests.support.kafka import topics
 from tests.support.process.command import Command, ingestor
 from tests.support.process.ingestors import eventually
@@ -373,10 +373,10 @@ def test_a_large_record_is_published_like_any_other(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("step", "nth", "style"),
     [
-        ("publish:Publisher._note", 1, "headers"),  # the first ends are noted, nothing is sent
-        ("sender:Sender.send", 1, "headers"),  # one portion of the first entry is there
-        ("sender:Sender.send", 3, "envelope"),  # the first entry is there, a part of the second too
-        ("publish:Publisher._send_entry", 2, "headers"),  # all is there, and only the progress is missing
+        ("dead_letters.publish:Publisher._note", 1, "headers"),  # the first ends are noted, nothing is sent
+        ("kafka.sender:Sender.send", 1, "headers"),  # one portion of the first entry is there
+        ("kafka.sender:Sender.send", 3, "envelope"),  # the first entry is there, a part of the second too
+        ("dead_letters.publish:Publisher._send_entry", 2, "headers"),  # all is there, and only the progress is missing
     ],
 )
 def test_a_publisher_killed_at_any_step_leaves_nothing_out_and_doubles_nothing(
@@ -409,9 +409,9 @@ def offset_of(message: Message) -> int:
 @pytest.mark.parametrize(
     ("step", "when", "nth"),
     [
-        ("sender:Sender.send", "before", 2),  # it still has letters to send
-        ("sender:Sender.send", "after", 4),  # all are sent: then it asks where the topics end, and notes that
-        ("publish:Publisher._note", "before", 2),  # it has asked, and only notes
+        ("kafka.sender:Sender.send", "before", 2),  # it still has letters to send
+        ("kafka.sender:Sender.send", "after", 4),  # all are sent: then it asks where the topics end, and notes that
+        ("dead_letters.publish:Publisher._note", "before", 2),  # it has asked, and only notes
     ],
 )
 def test_a_publisher_that_was_held_still_sends_nothing_that_another_has_sent(
@@ -459,7 +459,7 @@ def test_a_topic_of_which_retention_was_quicker_gets_a_letter_again_rather_than_
     shop.quarantine(rows[0])
     publish(shop)
     shop.quarantine(rows[1])
-    with Stopped("sender:Sender.send", "dlq", "publish", shop.config) as publisher:
+    with Stopped("kafka.sender:Sender.send", "dlq", "publish", shop.config) as publisher:
         publisher.killed()
     end = max(message.offset() or 0 for message in dead(shop)) + 1
     topics.expire(shop.bootstrap, shop.dead, 0, end)

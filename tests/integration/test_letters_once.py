@@ -76,7 +76,7 @@ def refused(shop: Shop, code: int, *words: str, command: Any = publish) -> None:
 
 def killed_between_portions(*command: object, rows: int = 3) -> None:
     """Start a command, and kill it when Kafka has its first portion."""
-    with Stopped("sender:Sender.send", "dlq", *command, rows=rows) as process:
+    with Stopped("kafka.sender:Sender.send", "dlq", *command, rows=rows) as process:
         process.killed()
 
 
@@ -123,10 +123,10 @@ def test_a_publisher_that_was_overtaken_notes_nothing_any_more(shop: Shop) -> No
     """It was held when it had sent all of its letters; what others sent meanwhile is not its to note."""
     shop.quarantine(*shop.letters(4))
     command = ("dlq", "publish", shop.config)
-    with Stopped("sender:Sender.send", *command, number=signal.SIGSTOP, rows=2, nth=2) as sleeper:
+    with Stopped("kafka.sender:Sender.send", *command, number=signal.SIGSTOP, rows=2, nth=2) as sleeper:
         eventually(lambda: sleeper.held)
         shop.quarantine(*shop.letters(2, first=4))
-        with Stopped("publish:Publisher._send_entry", *command, rows=2, nth=2) as other:
+        with Stopped("dead_letters.publish:Publisher._send_entry", *command, rows=2, nth=2) as other:
             other.killed()  # the new letters are sent, and nobody has noted that
         sleeper.go_on()
         code, said = sleeper.ended()
@@ -218,7 +218,7 @@ def test_an_answer_that_is_given_before_a_kill_need_not_be_given_again(shop: Sho
     at = DeltaTable(shop.table).version()
     shop.quarantine(*shop.letters(1, first=2))
 
-    with Stopped("publish:Publisher.accept", "dlq", "publish", shop.config, "--accept", at) as publisher:
+    with Stopped("dead_letters.publish:Publisher.accept", "dlq", "publish", shop.config, "--accept", at) as publisher:
         publisher.killed()
 
     assert publish(shop).stdout == published(1)
@@ -254,14 +254,14 @@ def test_a_topic_that_was_deleted_under_a_publisher_waits_for_an_answer(shop: Sh
     shop.quarantine(*shop.letters(20))
     publish(shop)
     shop.quarantine(*shop.letters(51, first=20))
-    with Stopped("publish:Publisher._send_entry", "dlq", "publish", shop.config) as publisher:
+    with Stopped("dead_letters.publish:Publisher._send_entry", "dlq", "publish", shop.config) as publisher:
         publisher.killed()  # all are sent, and nobody has noted that
     topics.delete(shop.bootstrap, shop.dead)
     if again:
         topics.create(shop.bootstrap, shop.dead)
 
     refused(shop, 3, f"topic {shop.dead} was deleted since", "--resend")
-    with Stopped("sender:Sender.send", "dlq", "publish", shop.config, "--resend", rows=30) as publisher:
+    with Stopped("kafka.sender:Sender.send", "dlq", "publish", shop.config, "--resend", rows=30) as publisher:
         publisher.killed()
     assert publish(shop).stdout == published(21)
 

@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable
 
 from ingestor.dead_letters import commands, listing
-from ingestor.dead_letters.letters import Coordinate
 from ingestor.dead_letters.selection import Selection, select
 from ingestor.dead_letters.service import parsed_routes
 from ingestor.errors import ConfigError, DataLossError, RefusedError
+from ingestor.records import Coordinate
 from tests.support.kafka import topics
 from tests.support.process.command import ingestor
 from tests.support.process.ingestors import eventually
@@ -202,9 +202,9 @@ def test_a_letter_that_became_too_large_is_named_and_the_others_can_go(kafka: Cl
 @pytest.mark.parametrize(
     ("step", "when", "nth"),
     [
-        ("quarantine:Version.put_txn", "after", 1),  # the intent is there, nothing is sent
-        ("sender:Sender.send", "after", 1),  # a part is sent
-        ("replay:Replayer._close", "before", 1),  # all is sent, nothing is marked
+        ("dead_letters.quarantine:Version.put_txn", "after", 1),  # the intent is there, nothing is sent
+        ("kafka.sender:Sender.send", "after", 1),  # a part is sent
+        ("dead_letters.replay:Replayer._close", "before", 1),  # all is sent, nothing is marked
     ],
 )
 def test_a_replay_killed_at_any_step_is_finished_by_the_next_one(shop: Shop, step: str, when: str, nth: int) -> None:
@@ -231,7 +231,7 @@ def test_a_replay_that_was_held_still_sends_nothing_that_another_has_sent(shop: 
     shop.quarantine(*shop.letters(10))
 
     command = ("dlq", "replay", shop.config, "--yes")
-    with Stopped("sender:Sender.send", *command, number=signal.SIGSTOP, rows=5) as sleeper:
+    with Stopped("kafka.sender:Sender.send", *command, number=signal.SIGSTOP, rows=5) as sleeper:
         eventually(lambda: sleeper.held)
         replay(shop)
         sleeper.go_on()
@@ -247,7 +247,9 @@ def test_what_retention_removed_is_not_guessed(shop: Shop) -> None:
     """Nobody can tell any more whether the letters were sent; only --force sends them again."""
     shop.quarantine(*shop.letters(2))
     topics.produce(shop.bootstrap, shop.topic, [b"before"] * 2)
-    with Stopped("replay:Replayer._close", "dlq", "replay", shop.config, "--yes", when="before") as replayer:
+    with Stopped(
+        "dead_letters.replay:Replayer._close", "dlq", "replay", shop.config, "--yes", when="before"
+    ) as replayer:
         replayer.killed()
     for partition in (0, 1):
         ends = [m.offset() or 0 for m in back(shop) if m.partition() == partition]
@@ -283,7 +285,7 @@ def test_a_replay_is_given_up_beside_other_writers(shop: Shop) -> None:
     forget_what_was_begun(shop)
 
     with Stopped(
-        "replay:Replayer._give_up",
+        "dead_letters.replay:Replayer._give_up",
         "dlq",
         "replay",
         shop.config,
@@ -304,7 +306,7 @@ def test_a_replay_is_given_up_beside_other_writers(shop: Shop) -> None:
 def forget_what_was_begun(shop: Shop) -> None:
     """Begin a replay and kill it, then let log clean-up remove what it had said."""
     shop.quarantine(*shop.letters(2))
-    with Stopped("quarantine:Version.put_txn", "dlq", "replay", shop.config, "--yes") as replayer:
+    with Stopped("dead_letters.quarantine:Version.put_txn", "dlq", "replay", shop.config, "--yes") as replayer:
         replayer.killed()
     begun = DeltaTable(shop.table).version()
     shop.quarantine(*shop.letters(1, first=2))

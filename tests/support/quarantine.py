@@ -13,7 +13,8 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from ingestor.config.load import load
-from ingestor.dead_letters.letters import SCHEMA, Coordinate
+from ingestor.dead_letters.letters import SCHEMA
+from ingestor.records import Coordinate
 from tests.support.process.child import ENDS_WITH_PARENT
 from tests.support.process.command import write_config
 
@@ -155,8 +156,8 @@ class Stopped:
         nth: int = 1,
         rows: int = 5_000,
     ) -> None:
-        """Start it; `step` names a method: `publish:Publisher._note`."""
-        place = [f"ingestor.dead_letters.{step}", when, str(int(number)), str(nth), str(rows)]
+        """Start it; `step` names a method: `dead_letters.publish:Publisher._note`."""
+        place = [f"ingestor.{step}", when, str(int(number)), str(nth), str(rows)]
         self.process = subprocess.Popen(
             [sys.executable, "-c", _STOPPED, *place, *map(str, arguments)],
             stdin=subprocess.DEVNULL,

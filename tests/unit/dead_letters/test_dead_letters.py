@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ingestor.dead_letters import letters, pending, portions
 from ingestor.dead_letters.attempt import Attempt, Noted, mark_of, since
-from ingestor.dead_letters.letters import SCHEMA, Coordinate, DeadLetter, ranges
+from ingestor.dead_letters.letters import SCHEMA, DeadLetter, ranges
 from ingestor.dead_letters.message import dead_letter, replayed
 from ingestor.dead_letters.replayed import Replayed
 from ingestor.dead_letters.selection import Selection
@@ -23,7 +23,7 @@ from ingestor.delta.deltalog import AddedFile, Entry
 from ingestor.delta.storage import LocalStorage
 from ingestor.errors import Unavailable
 from ingestor.kafka.broker import Watermarks
-from ingestor.records import TopicPartition
+from ingestor.records import Coordinate, TopicPartition
 from tests.support.quarantine import letter
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def test_a_record_is_known_by_its_last_header_alone(style: Any) -> None:
 
     sent = replayed(letter, mark) if style == "replay" else dead_letter(letter, "t-dlq", style, 1, mark)
 
-    assert mark_of(Message(sent.value, list(sent.headers))) == mark  # type: ignore[arg-type]
+    assert mark_of(list(sent.headers)) == mark
 
 
 def test_nobody_else_can_make_a_mark() -> None:
@@ -204,7 +204,7 @@ def test_nobody_else_can_make_a_mark() -> None:
 )
 def test_messages_of_others_bear_no_mark(headers: Any) -> None:
     """They may be on the topic too."""
-    assert mark_of(Message(b"x", headers)) is None  # type: ignore[arg-type]
+    assert mark_of(headers) is None
 
 
 class Cluster:

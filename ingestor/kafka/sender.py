@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from ingestor.dead_letters.message import Outgoing
+    from ingestor.records import Coordinate
 
 _TRANSACTION_SECONDS = 60
 _ANSWER_SECONDS = 30.0
@@ -49,6 +50,17 @@ _BETTER = {
     "client.id": "ingestor-dlq",
     "message.max.bytes": "1000000000",  # the topic's limit decides, not librdkafka's
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to send, and the one that it was made of."""
+
+    origin: Coordinate
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class Sender:

@@ -16,16 +16,15 @@ from ingestor.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from confluent_kafka import Message
-
+Headers = list[tuple[str, bytes | None]]
 _BATCH = 5_000
 _POLL_SECONDS = 0.1
 # Another program's open transaction hides what lies behind it, by default for a minute at most.
 _SILENT_SECONDS = 90.0
 
 
-def committed(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]) -> Iterator[Message]:
-    """Yield the committed records of some partitions, each from an offset to an end that it has reached already."""
+def committed_headers(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]) -> Iterator[Headers]:
+    """Yield the headers of committed records, of each partition from an offset to an end that is there already."""
     waiting = {tp: end for tp, (first, end) in spans.items() if first < end}
     if not waiting:
         return
@@ -37,7 +36,7 @@ def committed(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[in
         consumer.close()
 
 
-def _until_ends(consumer: Consumer, waiting: dict[TopicPartition, int]) -> Iterator[Message]:
+def _until_ends(consumer: Consumer, waiting: dict[TopicPartition, int]) -> Iterator[Headers]:
     heard_at = time.monotonic()
     while waiting:
         if time.monotonic() - heard_at > _SILENT_SECONDS:
@@ -50,7 +49,7 @@ def _until_ends(consumer: Consumer, waiting: dict[TopicPartition, int]) -> Itera
             tp = TopicPartition(message.topic() or "", message.partition() or 0)
             error = message.error()
             if error is None:
-                yield message
+                yield message.headers() or []  # type: ignore[misc]  # a list, whatever its stubs say
                 position = (message.offset() or 0) + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = message.offset() or 0
