@@ -36,7 +36,6 @@ WAY_IN = {
     "reader",
     "removals",
     "routing",
-    "row_group",
     "run",
     "source",
     "stager",

@@ -261,7 +261,7 @@ def test_a_file_that_fails_while_it_grows_is_noticed_before_it_is_due(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading on into a file that can't be written would waste the minutes up to the flush."""
-    monkeypatch.setattr("ingestor.row_group.PLAIN_BYTES", 1)
+    monkeypatch.setattr("ingestor.parquet.ROW_GROUP_BYTES", 1)
     desk.place(A0)
     desk.accept((A0, 0))
     desk.storage.failures.append(OSError("connection reset"))
