@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from ingestor.row_group import PACKED_BYTES, RowGroup
 
 from bench.payloads import payloads
 from ingestor import buffer
@@ -31,7 +32,6 @@ from ingestor.consumer_options import consumer_options
 from ingestor.parquet import _DICTIONARY_IF_REPEATING, _parquet_writer
 from ingestor.records import Columns, RawSchema
 from ingestor.records import TopicPartition as Partition
-from ingestor.row_group import PACKED_BYTES, RowGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ingestor.breaker import Breaker
 from ingestor.broker import Broker
 from ingestor.budget import Budget
-from ingestor.committer import Committer, Occ, make_patience, system_rng
+from ingestor.committer import Committer, make_patience, system_rng
 from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
 from ingestor.guards import Guards
 from ingestor.kafka_source import KafkaSource
@@ -20,12 +20,11 @@ from ingestor.lane import Lane
 from ingestor.ledger import START_APPLIED, AppIds
 from ingestor.pipeline import Pipeline
 from ingestor.placement import Placer, first_positions
-from ingestor.policy import Limits
 from ingestor.probe import Probed
-from ingestor.retry import Ending
 from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
 from ingestor.routing import Router, app_ids, matching, refuse_one_table_twice
+from ingestor.signals import Stopped
 from ingestor.stager import set_positions
 from ingestor.steps import Steps, logged
 from ingestor.table import RawTable
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from ingestor.committer import Landed
     from ingestor.settings import Route, Settings
+    from ingestor.signals import Stop
     from ingestor.stager import Staged
     from ingestor.watch import Watch
 
@@ -63,18 +63,17 @@ class Assembly:
         settings: Settings,
         watch: Watch,
         *,
-        stopping: Callable[[], bool],
+        stop: Stop,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._watch = watch
-        self._stopping = stopping
+        self._stop = stop
         self._clock = clock
         self._rng = system_rng()
         self._breakers: dict[str, Breaker] = {}
         self._last_failures: dict[str, str] = {}  # of each route, for who gives up waiting
         self._breakers_lock = threading.Lock()  # tables are opened side by side, each on its own thread
-        self.ending = Ending()
         self.broker = Broker(settings.kafka)
         self.router = Router(settings)
         self._queue_bytes = settings.memory // 8
@@ -126,8 +125,8 @@ class Assembly:
             while not future.done():
                 futures.wait([future], timeout=_WAIT_STEP_SECONDS)
                 self._watch.moved()
-                if self._stopping():
-                    raise Interrupted
+                if self._stop.asked():
+                    raise Stopped
                 if deadline is not None and self._clock() > deadline:
                     why = self._last_failures.get(name, "no answer at all")
                     msg = f"table {self._settings.routes[name].table} does not answer ({why})"
@@ -142,12 +141,9 @@ class Assembly:
     def _open(self, route: Route) -> Opened:
         """Open one route's table and write its first positions; runs on its storage thread."""
         patience = make_patience(
-            max_retries=route.retry.max_retries,
-            base_seconds=route.retry.base_seconds,
-            max_seconds=route.retry.max_seconds,
-            jitter=route.retry.jitter,
+            route.retry,
             breaker=self._breaker(route),
-            sleep=self.ending.sleep,
+            sleep=self._stop.sleep,
             rng=self._rng,
             on_failure=lambda failure: self._failed(route, failure),
         )
@@ -164,7 +160,7 @@ class Assembly:
         committer = Committer(
             table,
             Guards(route.name, route.table, ids),
-            occ=Occ(route.occ.max_retries, route.occ.base_seconds, route.occ.max_seconds),
+            occ=route.occ,
             patience=patience,
             clock=self._clock,
             on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
@@ -203,7 +199,7 @@ class Assembly:
                     committer.commit(set_positions(first), info)
             except Unavailable as error:
                 self._watch.waiting(str(error))
-                self.ending.sleep(1.0)
+                self._stop.sleep(1.0)
                 continue
             except Fenced:
                 continue  # another process was first: its positions count
@@ -224,7 +220,7 @@ class Assembly:
             route.name,
             schema=route.schema,
             storage=lambda: opened.table.storage,
-            limits=Limits(route.flush.rows, route.flush.bytes, route.flush.seconds),
+            limits=route.flush,
             compression=route.compression,
             land=land,
             encoder=ThreadWorker(f"encode-{route.name}"),
@@ -271,10 +267,6 @@ class Assembly:
                     on_change=lambda state: self._watch.breaker_changed(store, state),
                 )
             return self._breakers[store]
-
-
-class Interrupted(Exception):  # noqa: N818 - a person's wish, no failure
-    """A signal came before the pipeline was ready."""
 
 
 def times(kafka: Mapping[str, str]) -> Times:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from ingestor.budget import Budget
     from ingestor.committer import Landed
     from ingestor.ledger import Gap
-    from ingestor.policy import FlushReason, Limits
+    from ingestor.policy import FlushReason
     from ingestor.records import Columns, RawSchema, TopicPartition
+    from ingestor.settings import FlushSettings
     from ingestor.storage import Storage
     from ingestor.worker import Worker
 
@@ -75,7 +76,7 @@ class Lane:
         *,
         schema: RawSchema,
         storage: Callable[[], Storage],
-        limits: Limits,
+        limits: FlushSettings,
         compression: str,
         land: Callable[[Staged, Mapping[str, Any]], Landed],
         encoder: Worker,

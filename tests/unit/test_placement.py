@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingestor.breaker import Breaker
-from ingestor.committer import Committer, Occ, make_patience
+from ingestor.committer import Committer, make_patience
 from ingestor.errors import ConfigError, DataLossError, RefusedError, Unavailable
 from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds, Gap, Placement
 from ingestor.placement import Placer, first_positions
 from ingestor.records import TopicPartition
+from ingestor.settings import OccSettings, RetrySettings
 from tests.support.fakes.kafka import FakeKafka
 from tests.support.fakes.staging import stage
 from tests.support.fakes.storage import MemoryStorage
@@ -39,17 +40,20 @@ class Desk:
         self.before: dict[str, Callable[[], None]] = {}
         clock = FakeClock()
         patience = make_patience(
-            max_retries=1,
-            base_seconds=1,
-            max_seconds=1,
-            jitter=0,
+            RetrySettings(max_retries=1, base_seconds=1, max_seconds=1, jitter=0),
             breaker=Breaker(failures=3, open_seconds=1, successes=1, clock=clock),
             sleep=clock.advance,
             rng=random.Random(0),
         )
         ids = AppIds(template, "app", ("a",))
         table = FakeTable(self.log, self.storage, hook=lambda call: self.before.pop(call, lambda: None)())
-        committer = Committer(table, Guards("route", "memory", ids), occ=Occ(1, 1, 1), patience=patience, clock=clock)
+        committer = Committer(
+            table,
+            Guards("route", "memory", ids),
+            occ=OccSettings(),
+            patience=patience,
+            clock=clock,
+        )
         self.placer = Placer("route", "memory", committer, self.kafka, skip_lost=skip_lost)
 
     def land(self, txns: dict[str, int], *rows: tuple[TopicPartition, int], topic_id: str | None = None) -> None:

@@ -23,11 +23,12 @@ from deltalake import DeltaTable
 from ingestor.breaker import Breaker
 from ingestor.budget import Budget
 from ingestor.buffer import select
-from ingestor.committer import Committer, Occ, make_patience
+from ingestor.committer import Committer, make_patience
 from ingestor.errors import Fenced
 from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import Columns, RawSchema, TopicPartition
+from ingestor.settings import OccSettings, RetrySettings
 from ingestor.stager import Draft, Staged
 from ingestor.table import RawTable
 from tests.support.fakes.worker import InstantWorker
@@ -74,12 +75,9 @@ class Writer:
         self._committer = Committer(
             table,
             Guards("route", table.uri, AppIds(DEFAULT_TEMPLATE, ingestion.app_id)),
-            occ=Occ(100, 0.01, 0.1),
+            occ=OccSettings(max_retries=100, base_seconds=0.01, max_seconds=0.1),
             patience=make_patience(
-                max_retries=0,
-                base_seconds=0.01,
-                max_seconds=0.01,
-                jitter=0,
+                RetrySettings(max_retries=0, base_seconds=0.01, max_seconds=0.01, jitter=0),
                 breaker=Breaker(failures=1, open_seconds=1, successes=1, clock=time.monotonic),
                 sleep=time.sleep,
                 rng=random.Random(0),
