@@ -16,8 +16,9 @@ from urllib.parse import unquote
 import numpy as np
 
 from ingestor import deltalog
-from ingestor.audit.files import COORDINATES, FileDamagedError, partitions_of, read
+from ingestor.audit.files import FileDamagedError, partitions_of, read
 from ingestor.errors import ConfigError, RefusedError
+from ingestor.records import COORDINATES
 from ingestor.table_files import live_files
 from ingestor.table_open import open_existing
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from ingestor.records import COORDINATES
 from spark_jobs.formats import FIELDS
-from spark_jobs.parsing import COORDINATES, HASH, REASON
+from spark_jobs.parsing import HASH, REASON
 from spark_jobs.plan import CONTENT
 
 if TYPE_CHECKING:

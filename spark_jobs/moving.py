@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from ingestor.records import COORDINATES
 from spark_jobs import duplicates, parsing, retry
 from spark_jobs.balance import Balance
 from spark_jobs.batch import ROW, add_to_silver, count, keep, with_registry
-from spark_jobs.parsing import COORDINATES, EXTRAS, REASON, TOMBSTONE
+from spark_jobs.parsing import EXTRAS, REASON, TOMBSTONE
 from spark_jobs.places import TableLog, spark_path
 from spark_jobs.steps import Superseded
 from spark_jobs.tables import Landed, changing

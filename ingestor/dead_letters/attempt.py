@@ -15,8 +15,9 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ingestor import ranges
+from ingestor.by_hand import by_hand
 from ingestor.dead_letters.message import MARK
-from ingestor.dead_letters.scan import committed
 from ingestor.errors import Unavailable
 from ingestor.records import TopicPartition
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from ingestor.dead_letters.letters import Coordinate
 
 _MARK_CHARS = 32
+# Another program's open transaction hides what lies behind it, by default for a minute at most.
+_SILENT_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,10 @@ def _is_other(name: str, noted: Noted, existing: Mapping[str, int], ids: Mapping
 
 def marks_on(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]) -> set[bytes]:
     """Return the marks that committed records bear; those of other attempts are marks of nothing."""
-    return {mark for message in committed(config, spans) if (mark := mark_of(message)) is not None}
+    waiting = {tp: span for tp, span in spans.items() if span[0] < span[1]}
+    doing = "reading what was sent before"
+    found = ranges.read(by_hand(config, "dlq"), waiting, doing=doing, silent_seconds=_SILENT_SECONDS)
+    return {mark for _, messages in found for message in messages if (mark := mark_of(message)) is not None}
 
 
 def mark_of(message: Message) -> bytes | None:

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingestor.dead_letters.letters import COORDINATES, FILE, INT96_UNIT, ROW, SCHEMA, Coordinate, DeadLetter
-from ingestor.records import TIMESTAMP
+from ingestor.dead_letters.letters import FILE, INT96_UNIT, ROW, SCHEMA, Coordinate, DeadLetter
+from ingestor.records import COORDINATES, TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,8 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ingestor.audit import files
-from ingestor.audit.files import COORDINATES
-from ingestor.records import RawSchema
+from ingestor.records import COORDINATES, RawSchema
 from ingestor.storage import LocalStorage
 from tests.support.rawtables import TableMaker, records
 

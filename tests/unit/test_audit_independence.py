@@ -13,7 +13,7 @@ import ingestor.audit
 
 FOLDER = Path(ingestor.audit.__file__).parent
 # Words, the opening of stores and clients, and the texts of their failures: nothing of it knows a position.
-SHARED = {"errors", "failures", "records", "storage", "broker", "by_hand"}
+SHARED = {"errors", "failures", "records", "storage", "broker", "by_hand", "ranges"}
 # What decides where to go on, what is landed, or how a record is read: nothing of it may come along behind those.
 WAY_IN = {
     "assembly",
