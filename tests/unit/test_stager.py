@@ -202,6 +202,19 @@ def test_row_groups_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> 
     assert metadata.num_rows == 40
 
 
+@pytest.mark.parametrize(("size", "rows"), [(3_900, 1), (2_600, 2), (900, 4)])
+def test_a_row_group_has_the_batches_that_come_nearest_to_its_size(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, size: int, rows: int
+) -> None:
+    """Polls bring a little less than that; two of them would take twice the memory."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 4_000)
+    for at in range(12):
+        desk.add((A0, at), size=size)
+        desk.worker.run()
+    metadata = desk.parquet(desk.seal()).metadata
+    assert {metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)} == {rows}
+
+
 def test_many_drafts_never_gather_more_than_half_of_the_budget(tmp_path: Path) -> None:
     """Else all would wait for more to come, and nothing could come because the budget is used up."""
     budget = Budget(80_000, writers=4)
