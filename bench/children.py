@@ -1,11 +1,11 @@
 """The programs that `drain` measures beside the ingestor, each a process of its own.
 
-produce BOOTSTRAP TOPIC SIZE RECORDS [PARTITIONS]    fills a topic; not measured
+produce BOOTSTRAP TOPIC SIZE RECORDS [PARTITIONS RUN]    fills a topic; not measured
 trickle BOOTSTRAP TOPIC SIZE PER_SECOND SECONDS PARTITIONS    sends so many records each second; not measured
 arrive BOOTSTRAP TOPIC RECORDS PARTITIONS FLUSH_SECONDS    tells how old records are when they come; not measured itself
-consume BOOTSTRAP TOPIC RECORDS [PARTITIONS]    the least that reading costs: poll in big batches, drop the messages
-write FILE SIZE RECORDS                 what writing costs by pyarrow: ready columns into one Parquet file
-both FILE SIZE RECORDS BOOTSTRAP TOPIC  these two at once, on two threads: they get in each other's way
+read BOOTSTRAP TOPIC RECORDS [PARTITIONS]       librdkafka in C: records are taken in natively and dropped
+objects BOOTSTRAP TOPIC RECORDS [PARTITIONS]    the same by confluent_kafka, which makes an object of each record
+write FILE SIZE RECORDS                         what writing costs by pyarrow: ready columns into one Parquet file
 """
 
 from __future__ import annotations
@@ -13,36 +13,35 @@ from __future__ import annotations
 import gc
 import itertools
 import json
-import os
-import random
 import sys
 import time
 from array import array
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from bench.payloads import payloads
+from bench.payloads import endless
 from ingestor.ingest import buffer
-from ingestor.ingest.parquet import _DICTIONARY_IF_REPEATING, _parquet_writer
-from ingestor.ingest.row_group import PACKED_BYTES, RowGroup
+from ingestor.ingest.parquet import ROW_GROUP_BYTES, parquet_writer
+from ingestor.kafka.native.intake import NativeIntake
+from ingestor.kafka.native.library import load, with_plugin
 from ingestor.kafka.options import consumer_options
 from ingestor.records import Columns, RawSchema
 from ingestor.records import TopicPartition as Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
 PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
 _QUEUE_BYTES = (256 << 20) // 8  # what the ingestor takes of its default `memory`
 _FLUSH_SECONDS = 60  # the ingestor's default
+_POLL_SECONDS = 0.1
 _BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll, with
 _ROW_BYTES = 28  # of all other columns
-_DISTINCT_BATCHES = 8
+_DISTINCT_BYTES = 64 << 20  # of columns to write, which come again: more than any cache has
 _SILENCE_SECONDS_MAX = 60.0
 _PORTIONS_PER_SECOND = 50
 
@@ -89,7 +88,7 @@ class _Sender:
 def produce(bootstrap: str, topic: str, size: int, records: int, partitions: int = PARTITIONS, run: int = 1) -> None:
     """Send records of one size, runs to the partitions in turn, and wait until all are acknowledged."""
     sender = _Sender(bootstrap, topic, partitions, linger_ms=100, run=run)
-    values = itertools.islice(_endless(size), records)
+    values = itertools.islice(endless(size), records)
     while chunk := list(itertools.islice(values, 1_000)):
         sender.send(chunk)
     sender.close()
@@ -98,7 +97,7 @@ def produce(bootstrap: str, topic: str, size: int, records: int, partitions: int
 def trickle(bootstrap: str, topic: str, size: int, per_second: int, seconds: int, partitions: int) -> None:
     """Send so many records each second, in even portions; a portion that is late is sent at once."""
     sender = _Sender(bootstrap, topic, partitions, linger_ms=5)
-    values, portions = _endless(size), _PORTIONS_PER_SECOND
+    values, portions = endless(size), _PORTIONS_PER_SECOND
     began = time.perf_counter()
     sent = 0
     for portion in range(1, seconds * portions + 1):
@@ -129,30 +128,67 @@ def arrive(bootstrap: str, topic: str, records: int, partitions: int, flush_seco
     return ages
 
 
-def _endless(size: int) -> Iterator[bytes]:
-    pool, rng = payloads(size), random.Random(1)
-    unique = "BENCH_UNIQUE" in os.environ
-    while True:
-        chosen = rng.choices(pool, k=10_000)
-        yield from [each[:-20] + b"%016x" % rng.getrandbits(64) + each[-4:] for each in chosen] if unique else chosen
+class _Objects:
+    """A consumer whose records come as Python's objects."""
+
+    def __init__(self, options: dict[str, str], tps: list[TopicPartition]) -> None:
+        self._consumer = Consumer(options)
+        self._consumer.assign(tps)
+
+    def poll(self) -> tuple[int, list[int]]:
+        """Return how many records came, and which partitions are at their end."""
+        messages = self._consumer.consume(_CONSUME_RECORDS, _POLL_SECONDS)
+        if not any(map(Message.error, messages)):
+            return len(messages), []
+        errors = [(message.partition() or 0, error) for message in messages if (error := message.error()) is not None]
+        _refuse(error for _, error in errors)
+        return len(messages) - len(errors), [partition for partition, _ in errors]
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
-def consume(bootstrap: str, topic: str, records: int, partitions: int = PARTITIONS) -> float:
+class _Native:
+    """One whose records are laid out as columns in C, as the ingestor has them."""
+
+    def __init__(self, options: dict[str, str], tps: list[TopicPartition]) -> None:
+        native, why_not = load()
+        if native is None:
+            raise RuntimeError(why_not)
+        self._consumer = Consumer(with_plugin(options))
+        self._intake = NativeIntake(native, self._consumer, ())
+        self._intake.expect([Partition(tp.topic, tp.partition) for tp in tps])
+        self._consumer.assign(tps)
+
+    def poll(self) -> tuple[int, list[int]]:
+        """Return how many records came, and which partitions are at their end."""
+        taken = self._intake.take(_CONSUME_RECORDS, _POLL_SECONDS)
+        _refuse(event.error for event in taken.events)
+        return sum(map(len, taken.columns)), [event.tp.partition for event in taken.events]
+
+    def close(self) -> None:
+        self._intake.close()
+        self._consumer.close()
+
+
+def _refuse(errors: Iterable[KafkaError]) -> None:
+    for error in errors:
+        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka spells its own codes so
+            raise KafkaException(error)
+
+
+def consume(kind: type[_Objects | _Native], bootstrap: str, topic: str, records: int, partitions: int) -> float:
     """Read a topic to its end with the ingestor's settings and drop what comes; return the seconds while it came."""
-    config = {"bootstrap.servers": bootstrap, "group.id": "bench"}
-    options: dict[str, Any] = consumer_options(config, _QUEUE_BYTES, _FLUSH_SECONDS)
-    consumer = Consumer(options)
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+    options = consumer_options({"bootstrap.servers": bootstrap, "group.id": "bench"}, _QUEUE_BYTES, _FLUSH_SECONDS)
+    consumer = kind(options, [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
     seen, unfinished = 0, set(range(partitions))
     began = first = last = time.perf_counter()
     while unfinished:
         asked = time.perf_counter()
         if asked - max(began, last) > _SILENCE_SECONDS_MAX:
             raise TimeoutError(f"nothing came for {_SILENCE_SECONDS_MAX:.0f} s")
-        messages = consumer.consume(_CONSUME_RECORDS, 0.1)
-        came = len(messages)
-        if any(map(Message.error, messages)):
-            came -= _end(messages, unfinished)
+        came, ends = consumer.poll()
+        unfinished.difference_update(ends)
         if came:
             first, last = first if seen else asked, time.perf_counter()
             seen += came
@@ -162,32 +198,17 @@ def consume(bootstrap: str, topic: str, records: int, partitions: int = PARTITIO
     return last - first  # the wait for the ends costs no records anything
 
 
-def _end(messages: list[Message], unfinished: set[int]) -> int:
-    """Strike out the partitions whose ends are among the messages; return how many of them are no records."""
-    errors = [(message.partition(), error) for message in messages if (error := message.error()) is not None]
-    for partition, error in errors:
-        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka spells its own codes so
-            raise KafkaException(error)
-        unfinished.discard(partition or 0)
-    return len(errors)
-
-
-def write(file: str, group: pa.Table, repeating: Collection[str], records: int) -> None:
-    """Write ready columns in row groups like the ingestor's; what repeats is packed by pyarrow."""
+def write(file: str, groups: list[pa.Table], records: int) -> None:
+    """Write ready row groups like the ingestor's, again and again, until there are so many records."""
     with pa.OSFile(file, "wb") as sink:
-        writer = _parquet_writer(sink, group.schema, "zstd", [], repeating)
-        for written in range(0, records, group.num_rows):
-            table = group.slice(0, records - written)
+        writer = parquet_writer(sink, groups[0], "zstd", [])
+        for group in itertools.cycle(groups):
+            table = group.slice(0, records)
             writer.write_table(table, row_group_size=table.num_rows)
+            records -= table.num_rows
+            if not records:
+                break
         writer.close()
-
-
-def both(file: str, group: pa.Table, repeating: Collection[str], records: int, bootstrap: str, topic: str) -> None:
-    """Read and write at the same time, as the ingestor does, but what is written is not what was read."""
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write, file, group, repeating, records)
-        consume(bootstrap, topic, records)
-        writing.result()
 
 
 def timed(work: Callable[[], object]) -> None:
@@ -197,23 +218,16 @@ def timed(work: Callable[[], object]) -> None:
     print(json.dumps({"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}))
 
 
-def _row_group(size: int) -> tuple[pa.Table, frozenset[str]]:
-    """Return a row group as large as the ingestor's, in which a few batches come again, and which columns repeat."""
-    values, count = _endless(size), min(_CONSUME_RECORDS, _BATCH_BYTES // (size + _ROW_BYTES))
-    batches = [
-        record_batch(list(itertools.islice(values, count)), first=number * 1_000_000)
-        for number in range(_DISTINCT_BATCHES)
-    ]
-    rows, gathered = RowGroup(), []
-    repeating: frozenset[str] | None = None
-    for batch in itertools.cycle(batches):
-        rows.add(batch)
-        gathered.append(batch)
-        if repeating is None and rows.full(PACKED_BYTES):
-            repeating = rows.pack(_DICTIONARY_IF_REPEATING)
-        if repeating is not None and rows.full(PACKED_BYTES):
-            break
-    return pa.Table.from_batches(gathered).unify_dictionaries(), repeating or frozenset()
+def _row_groups(size: int) -> list[pa.Table]:
+    """Return row groups as the ingestor's: of batches as they come, as soon as they have its size."""
+    values, count = endless(size), min(_CONSUME_RECORDS, _BATCH_BYTES // (size + _ROW_BYTES))
+    groups, gathered = [], []
+    for number in range(_DISTINCT_BYTES // (count * size)):
+        gathered.append(record_batch(list(itertools.islice(values, count)), first=number * 1_000_000))
+        if sum(batch.nbytes for batch in gathered) >= ROW_GROUP_BYTES:
+            groups.append(pa.Table.from_batches(gathered).unify_dictionaries())
+            gathered = []
+    return groups
 
 
 def record_batch(values: list[bytes], *, first: int) -> pa.RecordBatch:
@@ -248,14 +262,13 @@ def main(arguments: list[str]) -> None:
         case ["arrive", bootstrap, topic, records, partitions, flush_seconds]:
             ages = arrive(bootstrap, topic, int(records), int(partitions), float(flush_seconds))
             print(json.dumps(dict(zip(("p50", "p99", "max"), np.percentile(ages, [50, 99, 100]), strict=True))))
-        case ["consume", bootstrap, topic, records, *partitions]:
-            print(json.dumps({"wall_seconds": consume(bootstrap, topic, int(records), *map(int, partitions))}))
+        case ["read" | "objects" as how, bootstrap, topic, records, *partitions]:
+            kind = _Native if how == "read" else _Objects
+            took = consume(kind, bootstrap, topic, int(records), int(partitions[0]) if partitions else PARTITIONS)
+            print(json.dumps({"wall_seconds": took}))
         case ["write", file, size, records]:
-            group, repeating = _row_group(int(size))
-            timed(lambda: write(file, group, repeating, int(records)))
-        case ["both", file, size, records, bootstrap, topic]:
-            group, repeating = _row_group(int(size))
-            timed(lambda: both(file, group, repeating, int(records), bootstrap, topic))
+            groups = _row_groups(int(size))
+            timed(lambda: write(file, groups, int(records)))
         case _:
             sys.exit(__doc__)
 

@@ -1,4 +1,4 @@
-"""Runs test_micro.py by pytest-benchmark, which the project's settings switch off everywhere else."""
+"""Runs test_micro.py by pytest-benchmark, and keeps what it found."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ def main(arguments: list[str]) -> int:
     """Run pytest; more arguments are for it."""
     report.FOLDER.mkdir(exist_ok=True)
     result = report.FOLDER / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-micro.json"
-    command = [sys.executable, "-m", "pytest", "-c", str(_HERE.parent / "pyproject.toml"), "-q"]
-    command += ["--benchmark-enable", "--benchmark-only", "--benchmark-json", str(result)]
-    command += ["--benchmark-columns=min,median,mean,rounds", "--benchmark-sort=fullname", "-p", "no:randomly"]
+    command = [sys.executable, "-m", "pytest", "-q", "--benchmark-only", "--benchmark-json", str(result)]
+    command += ["--benchmark-columns=min,median,mean,rounds", "--benchmark-sort=fullname"]
     return subprocess.run([*command, str(_HERE / "test_micro.py"), *arguments], check=False).returncode
 
 

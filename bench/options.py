@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from bench.payloads import POOL
+
 
 class Sizes:
     """A parser of whole numbers, each at least 1: `--records` is also `BENCH_RECORDS`."""
@@ -15,6 +17,10 @@ class Sizes:
     def add(self, name: str, default: int, about: str) -> None:
         """Add a number."""
         self._add(name, str(default), about, _number)
+
+    def add_pool(self) -> None:
+        """Add how many distinct payloads there are; the programs that make them find it in the environment."""
+        self._add("pool", "0", "distinct payloads that come again and again; 0: no payload comes twice", int)
 
     def add_list(self, name: str, default: str, about: str) -> None:
         """Add several numbers with commas between them."""
@@ -27,7 +33,10 @@ class Sizes:
 
     def parse(self, arguments: list[str]) -> argparse.Namespace:
         """Return the numbers by name; end with a usage message if they are none."""
-        return self._parser.parse_args(arguments)
+        chosen = self._parser.parse_args(arguments)
+        if "pool" in chosen:
+            os.environ[POOL] = str(chosen.pool)
+        return chosen
 
 
 def _number(text: str) -> int:

@@ -96,7 +96,7 @@ class Bench:
     def _read(self, partitions: int) -> float:
         """Return how many records a second come where they are dropped at once."""
         there = self._there[partitions]
-        arguments = ["consume", self._bootstrap, _topic(partitions), there, partitions]
+        arguments = ["read", self._bootstrap, _topic(partitions), there, partitions]
         command = [sys.executable, "-m", "bench.children", *arguments]
         ended = measure.run(command, seconds_max=_SECONDS_MAX, environ=image.environ())
         return float(there / json.loads(ended.last_line)["wall_seconds"])

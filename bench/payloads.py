@@ -1,25 +1,49 @@
-"""Payloads that look like events: JSON of one exact size, all distinct, half words and half what does not repeat."""
+"""Payloads that look like events: JSON of one exact size, half words and half what does not repeat.
+
+No payload comes twice, as in topics of events, which carry ids and times. With `BENCH_POOL=5000` in the environment, or
+`--pool 5000`, so many are made and come again and again in random order, as states and heartbeats do.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import string
+from typing import TYPE_CHECKING
 
-DISTINCT = 5_000
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POOL = "BENCH_POOL"
 _EVENTS = ("page_view", "add_to_cart", "checkout", "search", "sign_in")
+_PAIR_CHARS_MIN = 13  # a word and a number, each with a space
 
 
-def payloads(size: int, distinct: int = DISTINCT) -> list[bytes]:
-    """Return distinct JSON objects of `size` bytes each; the same ones every time."""
+def endless(size: int) -> Iterator[bytes]:
+    """Yield JSON objects of `size` bytes each; the same ones every time."""
+    fresh = _fresh(size)
+    distinct = int(os.environ.get(POOL) or 0)
+    if not distinct:
+        return fresh
+    pool, rng = list(itertools.islice(fresh, distinct)), random.Random(size)
+    return (rng.choice(pool) for _ in itertools.repeat(None))
+
+
+def payloads(size: int, count: int) -> list[bytes]:
+    """Return so many of them."""
+    return list(itertools.islice(endless(size), count))
+
+
+def _fresh(size: int) -> Iterator[bytes]:
     rng = random.Random(size)
     words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(200)]
-    return [_payload(number, size, rng, words) for number in range(distinct)]
-
-
-def _payload(number: int, size: int, rng: random.Random, words: list[str]) -> bytes:
-    head = f'{{"user_id":{number},"event_type":"{rng.choice(_EVENTS)}","amount":{rng.uniform(1, 999):.2f},"note":"'
-    room = size - len(head) - len('"}')
-    note: list[str] = []
-    while len(note) * 6 < room:  # a word and a number with their spaces are 13 characters at the least; cut below
-        note += [rng.choice(words), f"{rng.getrandbits(32):08x}"]
-    return f'{head}{" ".join(note)[:room]}"}}'.encode()
+    while True:
+        head = f'{{"user_id":{rng.getrandbits(24)},"event_type":"{rng.choice(_EVENTS)}",'
+        head += f'"amount":{rng.uniform(1, 999):.2f},"note":"'
+        room = size - len(head) - len('"}')
+        pairs = room // _PAIR_CHARS_MIN + 1
+        digits = rng.randbytes(4 * pairs).hex()
+        chosen = rng.choices(words, k=pairs)
+        note = " ".join([f"{word} {digits[8 * at : 8 * at + 8]}" for at, word in enumerate(chosen)])
+        yield f'{head}{note[:room]}"}}'.encode()

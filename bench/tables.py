@@ -6,12 +6,13 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from ingestor.config.settings import OccSettings, RetrySettings
 from ingestor.delta.deltalog import entry_path
 from ingestor.delta.guards import Guards
 from ingestor.delta.table import RawTable
 from ingestor.delta.table_log import CHECKPOINT_EVERY, DataFile
 from ingestor.ingest.breaker import Breaker
-from ingestor.ingest.committer import Committer, Occ, make_patience, system_rng
+from ingestor.ingest.committer import Committer, make_patience, system_rng
 from ingestor.ingest.stager import Staged
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 ROWS = 1_000  # per partition and commit
 COMPACTED_EVERY = 60  # entries: a commit a minute, `spark_jobs compact` every hour
-_STEADY = Occ(max_retries=0, base_seconds=0.1, max_seconds=1)
+_STEADY = OccSettings(max_retries=0, base_seconds=0.1, max_seconds=1)
 _INFO = {"app_id": "bench", "route": "records", "operation_kind": "flush", "topic_ids": {"records": "A" * 22}}
 
 
@@ -133,10 +134,7 @@ def app_ids() -> AppIds:
 
 def _committer(table: RawTable) -> Committer:
     patience = make_patience(
-        max_retries=0,
-        base_seconds=0.1,
-        max_seconds=1,
-        jitter=0,
+        RetrySettings(max_retries=0, base_seconds=0.1, max_seconds=1, jitter=0),
         breaker=Breaker(failures=5, open_seconds=60, successes=3, clock=time.monotonic),
         sleep=time.sleep,
         rng=system_rng(),

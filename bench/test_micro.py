@@ -15,7 +15,7 @@ from bench.tables import ROWS, OldTable
 from ingestor.delta import deltalog
 from ingestor.delta.storage import LocalStorage
 from ingestor.ingest.budget import Budget
-from ingestor.ingest.buffer import Batch, Span, select
+from ingestor.ingest.buffer import Batch, select
 from ingestor.ingest.stager import Draft
 from ingestor.kafka.extract import extract, extract_stamps
 from ingestor.records import Columns, RawSchema, TopicPartition
@@ -34,17 +34,16 @@ MANY_PARTITIONS = 1_000
 LOG_LENGTH = 120  # two checkpoints, and a tail of entries after the second
 
 
-def _columns(*, size: int, partitions: int, mixed: bool) -> Columns:
+def _columns(values: list[bytes], *, partitions: int, mixed: bool) -> Columns:
     """Return columns as one poll brings them: the partitions in runs, or all of them mixed."""
-    pool = payloads(size)
-    numbers = np.arange(RECORDS) % partitions
+    numbers = np.arange(len(values)) % partitions
     return Columns(
         topics=("records",),
-        topic_codes=np.zeros(RECORDS, np.int32),
+        topic_codes=np.zeros(len(values), np.int32),
         partitions=(numbers if mixed else np.sort(numbers)).astype(np.int32),
-        offsets=np.arange(RECORDS, dtype=np.int64),
-        timestamps_ms=np.arange(RECORDS, dtype=np.int64) // 100 + 1_700_000_000_000,
-        values=[pool[number % len(pool)] for number in range(RECORDS)],
+        offsets=np.arange(len(values), dtype=np.int64),
+        timestamps_ms=np.arange(len(values), dtype=np.int64) // 100 + 1_700_000_000_000,
+        values=values,
     )
 
 
@@ -55,10 +54,9 @@ def _positions(partitions: int) -> dict[TopicPartition, int]:
 @pytest.mark.parametrize("size", [100, 1_000])
 def test_extract(benchmark: BenchmarkFixture, size: int) -> None:
     """10,000 messages to columns."""
-    pool = payloads(size)
     messages = [
-        Message(topic="records", partition=0, offset=number, value=pool[number % len(pool)], timestamp=(1, number))
-        for number in range(RECORDS)
+        Message(topic="records", partition=0, offset=number, value=value, timestamp=(1, number))
+        for number, value in enumerate(payloads(size, RECORDS))
     ]
     codes = np.zeros(RECORDS, np.int32)
     benchmark(lambda: extract(messages, extract_stamps(messages, ()), ("records",), codes, ()))
@@ -69,7 +67,7 @@ def test_extract(benchmark: BenchmarkFixture, size: int) -> None:
 def test_select(benchmark: BenchmarkFixture, partitions: int, *, mixed: bool) -> None:
     """10,000 records of 100 B to a batch, all of them new."""
     columns, positions, schema = (
-        _columns(size=100, partitions=partitions, mixed=mixed),
+        _columns(payloads(100, RECORDS), partitions=partitions, mixed=mixed),
         _positions(partitions),
         RawSchema(),
     )
@@ -79,9 +77,9 @@ def test_select(benchmark: BenchmarkFixture, partitions: int, *, mixed: bool) ->
 @pytest.mark.parametrize("size", [100, 1_000])
 def test_draft(benchmark: BenchmarkFixture, tmp_path: Path, size: int) -> None:
     """64 MB of payloads added, encoded, written, synced and sealed; batches as large as the pipeline's."""
-    batch = _batch(size)
+    batches = _batches(size)
     worker, storage = ThreadWorker("bench"), LocalStorage(tmp_path)
-    chain: dict[TopicPartition, int | None] = dict.fromkeys(batch.spans)
+    chain: dict[TopicPartition, int | None] = {TopicPartition("records", 0): None}
 
     def write() -> Staged:
         draft = Draft(
@@ -93,7 +91,7 @@ def test_draft(benchmark: BenchmarkFixture, tmp_path: Path, size: int) -> None:
             opened_at=time.monotonic(),
             ingest_date=datetime.now(UTC).date(),
         )
-        for _ in range(DRAFT_BYTES // batch.payload_bytes):
+        for batch in batches:
             draft.add(batch, chain)
         draft.finish().result()
         return draft.settle()
@@ -101,14 +99,17 @@ def test_draft(benchmark: BenchmarkFixture, tmp_path: Path, size: int) -> None:
     benchmark.pedantic(write, rounds=5, warmup_rounds=1)  # type: ignore[no-untyped-call]
 
 
-def _batch(size: int) -> Batch:
-    batch = select(_columns(size=size, partitions=6, mixed=False), _positions(6), RawSchema()).batch
-    if batch is None:
-        raise RuntimeError("no record was taken")
+def _batches(size: int) -> list[Batch]:
+    """Return batches of one partition, of which no payload comes twice."""
     rows = min(RECORDS, (4 << 20) // size)
-    spans = {TopicPartition("records", 0): Span(last=rows - 1, count=rows)}
-    records = batch.records.slice(0, rows)
-    return Batch(records, spans, rows * size, records.nbytes, batch.newest_ms)
+    values, found = payloads(size, DRAFT_BYTES // size), []
+    for first in range(0, len(values) - rows + 1, rows):
+        columns = _columns(values[first : first + rows], partitions=1, mixed=False)
+        batch = select(columns, _positions(1), RawSchema()).batch
+        if batch is None:
+            raise RuntimeError("no record was taken")
+        found.append(batch)
+    return found
 
 
 @pytest.fixture(scope="module")

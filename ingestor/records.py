@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
 EXTRA_COLUMNS = ("key", "headers", "timestamp_type")
 INGEST_DATE = "ingest_date"
 TIMESTAMP = pa.timestamp("us", "UTC")

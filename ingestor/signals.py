@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,15 @@ _ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STEP_SECONDS = 0.2  # how late a wait may notice that a signal came
 
 
-class Stop:
-    """Whether a signal has asked the process to end; everybody looks here, from whatever thread.
+class Stopped(BaseException):
+    """The process ends: leave whatever was tried as it is."""
 
-    Nothing but a flag is set by the handler. It runs on the main thread in the midst of whatever that does: an event
-    or a lock that the thread holds just then would never be let go, and a stream that it writes to can't be entered
-    twice.
+
+class Stop:
+    """How a process ends: a signal asks it to, it lands what it can, and at the end nobody waits any longer.
+
+    Any thread may look here. The handler sets a flag and nothing else: it runs on the main thread in the midst of
+    whatever that does, so an event or a lock that the thread holds just then would never be let go.
     """
 
     def __init__(self, last_words: str) -> None:
@@ -29,6 +33,7 @@ class Stop:
         self._last_words = f"{last_words}\n".encode()
         self._asked = False
         self._told = False  # by SIGTERM or SIGINT
+        self._over = threading.Event()
 
     def listen(self) -> None:
         """Take the signals; again after a library has started that takes them for itself.
@@ -49,6 +54,15 @@ class Stop:
         while not self._asked and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, _STEP_SECONDS))
         return self._asked
+
+    def end(self) -> None:
+        """Wake and stop everybody who sleeps, now and from now on; never called by the handler."""
+        self._over.set()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless the process is at its end: then raise `Stopped`. A signal alone wakes nobody."""
+        if self._over.wait(seconds):
+            raise Stopped
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         # A terminal that closes sends SIGHUP twice, by the shell and by the kernel: only the others show impatience.

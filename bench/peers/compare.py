@@ -65,7 +65,7 @@ class Peers:
         self._bootstrap = bootstrap
         self._folder = folder
         self._counts = drain.counts(records)
-        self._own = drain.Bench(bootstrap, folder, self._counts, in_image=bool(image.environ()))
+        self._own = drain.Bench(bootstrap, folder, self._counts)
 
     def prepare(self) -> None:
         """Fill the topics, and make the environment that is not ours."""
@@ -78,7 +78,8 @@ class Peers:
     def run(self, program: str, size: int, repetition: int) -> drain.Run:
         """Measure one program on one topic."""
         if program == "ingest":
-            return self._own.run(program, size, repetition)
+            own = self._own.run("image" if image.environ() else program, size, repetition)
+            return dataclasses.replace(own, program=program)
         records = self._counts[size]
         if program == "spark":
             (started, _), (whole, written) = self._spark(drain.EMPTY), self._spark(drain.topic(size))
@@ -88,7 +89,6 @@ class Peers:
             size,
             repetition,
             program,
-            in_image=False,
             records=records,
             start_up=started,
             whole=whole,
@@ -190,6 +190,7 @@ def main(arguments: list[str]) -> int:
     sizes = Sizes("peers", "Drain topics with the ingestor and with its peers.")
     sizes.add("records", 1_000_000, "records of 1,000 B, and five times as many of 100 B")
     sizes.add("repeat", 3, "repetitions of everything, interleaved")
+    sizes.add_pool()
     chosen = sizes.parse(arguments)
     report.say("starting a broker")
     runs: list[drain.Run] = []

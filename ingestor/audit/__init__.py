@@ -2,7 +2,7 @@
 
 It trusts no word of the ingestor and shares nothing with the way in that decides about offsets: it reads
 the Delta log, the names of txns and Kafka's records by itself. Both use the same words (`records`,
-`errors`), open stores and Kafka clients alike (`storage`, `broker`, `by_hand`), and read the texts of
+`errors`), open stores and Kafka clients alike (`storage`, `broker`, `by_hand`, `ranges`), and read the texts of
 their failures alike (`failures`). tests/unit/audit/test_audit_independence.py holds it to that.
 
 It audits the version that is the newest when it starts; what is committed meanwhile is left to the next

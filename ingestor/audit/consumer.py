@@ -7,26 +7,24 @@ not done here.
 from __future__ import annotations
 
 import itertools
-import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from ingestor.errors import Unavailable
-from ingestor.kafka.broker import Broker, asking, kafka_failure
+from ingestor.kafka import ranges
+from ingestor.kafka.broker import Broker, asking
 from ingestor.kafka.by_hand import by_hand
-from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    Range = tuple[int, int]  # both ends included
+    from confluent_kafka import Message
 
-_BATCH = 5_000
-_POLL_SECONDS = 0.2
+    from ingestor.records import TopicPartition
+
 _TOGETHER = 64  # partitions that one consumer reads: each has a queue of its own
-_SHOWN = 3
 _SILENT_SECONDS = 30.0  # then Kafka counts as gone
 _ASK_SECONDS = 10.0
 
@@ -77,50 +75,11 @@ class KafkaReader:
             yield messages
 
     def read_all(
-        self, ranges: Mapping[TopicPartition, Range], *, aborted: bool = False
+        self, spans: Mapping[TopicPartition, tuple[int, int]], *, aborted: bool = False
     ) -> Iterator[tuple[TopicPartition, list[Message]]]:
-        """Yield the records of a range of each partition, in order within a partition; many share one consumer."""
-        left = iter(sorted(ranges.items()))
+        """Yield the records of a range of each partition, both ends included, in order; many share one consumer."""
+        left = iter((tp, (first, last + 1)) for tp, (first, last) in sorted(spans.items()))
         while part := dict(itertools.islice(left, _TOGETHER)):
-            consumer = Consumer(self._options("read_uncommitted" if aborted else "read_committed"))
-            try:
-                consumer.assign([KafkaTopicPartition(*tp, first) for tp, (first, _) in part.items()])
-                yield from self._ranges(consumer, part)
-            finally:
-                consumer.close()
-
-    def _ranges(
-        self, consumer: Consumer, waiting: dict[TopicPartition, Range]
-    ) -> Iterator[tuple[TopicPartition, list[Message]]]:
-        heard_at = time.monotonic()
-        while waiting:
-            if time.monotonic() - heard_at > _SILENT_SECONDS:
-                shown = ", ".join(map(str, list(waiting)[:_SHOWN]))
-                raise Unavailable(f"Kafka sent nothing more of {shown} for {_SILENT_SECONDS:g} seconds")
-            with asking("reading Kafka"):
-                messages = consumer.consume(_BATCH, _POLL_SECONDS)
-            if messages:
-                heard_at = time.monotonic()
-            for tp, records in _sorted_out(messages, waiting).items():
-                yield tp, records
-                heard_at = time.monotonic()  # what is done with them may take its time
-            done = [tp for tp in consumer.assignment() if TopicPartition(tp.topic, tp.partition) not in waiting]
-            if done:
-                consumer.incremental_unassign(done)
-
-
-def _sorted_out(messages: list[Message], waiting: dict[TopicPartition, Range]) -> dict[TopicPartition, list[Message]]:
-    """Return the records of each partition that lie in its range; whoever is through no longer waits."""
-    records: dict[TopicPartition, list[Message]] = {}
-    for message in messages:
-        tp = TopicPartition(message.topic() or "", message.partition() or 0)
-        if tp not in waiting:
-            continue
-        (first, last), error, offset = waiting[tp], message.error(), message.offset()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise kafka_failure(error, doing=f"reading {tp}")
-        if error is None and offset is not None and first <= offset <= last:
-            records.setdefault(tp, []).append(message)  # beyond Kafka's end the client falls back to its beginning
-        if error is not None or (offset is not None and offset >= last):
-            del waiting[tp]
-    return records
+            options = self._options("read_uncommitted" if aborted else "read_committed")
+            found = ranges.read(options, part, doing="reading Kafka", silent_seconds=_SILENT_SECONDS, hidden=False)
+            yield from ((tp, messages) for tp, messages in found if messages)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ingestor.audit.files import COORDINATES
-from ingestor.records import TIMESTAMP
+from ingestor.records import COORDINATES, TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

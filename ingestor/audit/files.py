@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ingestor.delta.failures import classify
-from ingestor.records import TopicPartition
+from ingestor.records import COORDINATES, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Offsets = npt.NDArray[np.int64]
 
-TOPIC, PARTITION, OFFSET = COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
+TOPIC, PARTITION, OFFSET = COORDINATES
 _PACKED = ("message_payload", "message_key")  # may stand in a file once for many rows
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20

@@ -16,10 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingestor.audit.files import COORDINATES, FileDamagedError, partitions_of, read
+from ingestor.audit.files import FileDamagedError, partitions_of, read
 from ingestor.audit.marks import Ranges, Sheet, Window, blocks, passes
 from ingestor.audit.report import Finding, Findings, count_text, offsets_text
 from ingestor.errors import Unavailable
+from ingestor.records import COORDINATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

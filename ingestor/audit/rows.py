@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ingestor.audit.files import COORDINATES, FileDamagedError, LiveFile, partitions_of, read
+from ingestor.audit.files import FileDamagedError, LiveFile, partitions_of, read
 from ingestor.audit.marks import Window, cut, passes
 from ingestor.audit.report import Finding, Findings, offsets_text
+from ingestor.records import COORDINATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence

@@ -17,12 +17,10 @@ from ingestor.delta.table_log import CHECKPOINT_EVERY
 from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
 from ingestor.ingest.breaker import Breaker
 from ingestor.ingest.budget import Budget
-from ingestor.ingest.committer import Committer, Occ, make_patience, system_rng
+from ingestor.ingest.committer import Committer, make_patience, system_rng
 from ingestor.ingest.lane import Lane
 from ingestor.ingest.pipeline import Pipeline
 from ingestor.ingest.placement import Placer, first_positions
-from ingestor.ingest.policy import Limits
-from ingestor.ingest.retry import Ending
 from ingestor.ingest.route import Route as RouteAtWork
 from ingestor.ingest.route import Times
 from ingestor.ingest.stager import set_positions
@@ -30,6 +28,7 @@ from ingestor.ingest.steps import Steps, logged
 from ingestor.kafka.broker import Broker
 from ingestor.kafka.consumer import KafkaSource
 from ingestor.ledger import START_APPLIED, AppIds
+from ingestor.signals import Stopped
 from ingestor.worker import ThreadWorker
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from ingestor.ingest.committer import Landed
     from ingestor.ingest.stager import Staged
     from ingestor.observe.watch import Watch
+    from ingestor.signals import Stop
 
 _WAIT_STEP_SECONDS = 0.2
 
@@ -63,18 +63,17 @@ class Assembly:
         settings: Settings,
         watch: Watch,
         *,
-        stopping: Callable[[], bool],
+        stop: Stop,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._watch = watch
-        self._stopping = stopping
+        self._stop = stop
         self._clock = clock
         self._rng = system_rng()
         self._breakers: dict[str, Breaker] = {}
         self._last_failures: dict[str, str] = {}  # of each route, for who gives up waiting
         self._breakers_lock = threading.Lock()  # tables are opened side by side, each on its own thread
-        self.ending = Ending()
         self.broker = Broker(settings.kafka)
         self.router = Router(settings)
         self._queue_bytes = settings.memory // 8
@@ -126,8 +125,8 @@ class Assembly:
             while not future.done():
                 futures.wait([future], timeout=_WAIT_STEP_SECONDS)
                 self._watch.moved()
-                if self._stopping():
-                    raise Interrupted
+                if self._stop.asked():
+                    raise Stopped
                 if deadline is not None and self._clock() > deadline:
                     why = self._last_failures.get(name, "no answer at all")
                     msg = f"table {self._settings.routes[name].table} does not answer ({why})"
@@ -142,12 +141,9 @@ class Assembly:
     def _open(self, route: Route) -> Opened:
         """Open one route's table and write its first positions; runs on its storage thread."""
         patience = make_patience(
-            max_retries=route.retry.max_retries,
-            base_seconds=route.retry.base_seconds,
-            max_seconds=route.retry.max_seconds,
-            jitter=route.retry.jitter,
+            route.retry,
             breaker=self._breaker(route),
-            sleep=self.ending.sleep,
+            sleep=self._stop.sleep,
             rng=self._rng,
             on_failure=lambda failure: self._failed(route, failure),
         )
@@ -164,7 +160,7 @@ class Assembly:
         committer = Committer(
             table,
             Guards(route.name, route.table, ids),
-            occ=Occ(route.occ.max_retries, route.occ.base_seconds, route.occ.max_seconds),
+            occ=route.occ,
             patience=patience,
             clock=self._clock,
             on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
@@ -203,7 +199,7 @@ class Assembly:
                     committer.commit(set_positions(first), info)
             except Unavailable as error:
                 self._watch.waiting(str(error))
-                self.ending.sleep(1.0)
+                self._stop.sleep(1.0)
                 continue
             except Fenced:
                 continue  # another process was first: its positions count
@@ -224,7 +220,7 @@ class Assembly:
             route.name,
             schema=route.schema,
             storage=lambda: opened.table.storage,
-            limits=Limits(route.flush.rows, route.flush.bytes, route.flush.seconds),
+            limits=route.flush,
             compression=route.compression,
             land=land,
             encoder=ThreadWorker(f"encode-{route.name}"),
@@ -271,10 +267,6 @@ class Assembly:
                     on_change=lambda state: self._watch.breaker_changed(store, state),
                 )
             return self._breakers[store]
-
-
-class Interrupted(Exception):  # noqa: N818 - a person's wish, no failure
-    """A signal came before the pipeline was ready."""
 
 
 def times(kafka: Mapping[str, str]) -> Times:

@@ -15,11 +15,12 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ingestor.audit.files import COORDINATES, FileDamagedError, partitions_of, read
+from ingestor.audit.files import FileDamagedError, partitions_of, read
 from ingestor.delta import deltalog
 from ingestor.delta.open import open_existing
 from ingestor.delta.stats import live_files
 from ingestor.errors import ConfigError, RefusedError
+from ingestor.records import COORDINATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

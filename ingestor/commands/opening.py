@@ -15,7 +15,7 @@ from ingestor.delta.guards import Guards
 from ingestor.delta.open import open_existing
 from ingestor.delta.table import RawTable
 from ingestor.ingest.breaker import Breaker
-from ingestor.ingest.committer import Committer, Occ, make_patience, system_rng
+from ingestor.ingest.committer import Committer, make_patience, system_rng
 from ingestor.ingest.placement import Placer
 
 if TYPE_CHECKING:
@@ -55,12 +55,9 @@ def open_route(settings: Settings, route: Route, broker: Broker, *, remember: bo
     committer = Committer(
         table,
         Guards(route.name, route.table, ids),
-        occ=Occ(route.occ.max_retries, route.occ.base_seconds, route.occ.max_seconds),
+        occ=route.occ,
         patience=make_patience(
-            max_retries=route.retry.max_retries,
-            base_seconds=route.retry.base_seconds,
-            max_seconds=route.retry.max_seconds,
-            jitter=route.retry.jitter,
+            route.retry,
             breaker=Breaker(failures=1, open_seconds=60, successes=1, clock=time.monotonic),
             sleep=time.sleep,
             rng=system_rng(),

@@ -8,18 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ingestor import logs
-from ingestor.commands.assembly import Assembly, Interrupted, times
+from ingestor.commands.assembly import Assembly, times
 from ingestor.commands.drain import Drain, Endless, Landed, ended_early
 from ingestor.config.routing import matching
 from ingestor.errors import ConfigError, RefusedError, Unavailable
-from ingestor.ingest.retry import Stopped
 from ingestor.observe.http import HttpServer
 from ingestor.observe.membership import Membership
 from ingestor.observe.metrics import Metrics
 from ingestor.observe.status import Status
 from ingestor.observe.watch import Watch
 from ingestor.records import TopicPartition
-from ingestor.signals import Stop
+from ingestor.signals import Stop, Stopped
 
 if TYPE_CHECKING:
     from ingestor.commands.drain import Goal
@@ -38,7 +37,7 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
     """Ingest; return how many rows landed. With `once` raise unless all that was there at the start has landed."""
     watch = Watch(Metrics())
     stop = Stop("ingestor: stopped at once; what was not committed is read again at the next start")
-    assembly = Assembly(settings, watch, stopping=stop.asked)
+    assembly = Assembly(settings, watch, stop=stop)
     stop.listen()
     pipeline: Pipeline | None = None
     goal: Goal | None = None
@@ -58,10 +57,10 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
             patience = ONCE_PATIENCE_SECONDS
             goal = Drain(pipeline, ends, landed, membership, patience_seconds=patience, watch=watch, show=progress)
         pipeline.run(until=partial(_over, goal, stop), poll_seconds=goal.poll_seconds)
-    except (Interrupted, Stopped):
+    except Stopped:
         pass
     except BaseException:
-        assembly.ending.begin()
+        stop.end()
         if pipeline is not None:
             pipeline.abandon()
         raise
@@ -69,7 +68,7 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         assembly.broker.end()
         if status is not None:
             status.end()
-    assembly.ending.begin()
+    stop.end()
     logs.get().info("stopped", rows=watch.rows_landed)
     if goal is not None:
         goal.verdict(watch.rows_landed)
@@ -126,7 +125,7 @@ def _wait_for_topics(
                 raise RefusedError(msg, hint="start the broker, or correct kafka.bootstrap.servers") from error
             watch.waiting(f"Kafka does not answer: {error}")
         stop.wait(_ASK_AGAIN_SECONDS)
-    raise Interrupted
+    raise Stopped
 
 
 def _ends(settings: Settings, assembly: Assembly, existing: dict[str, int]) -> dict[TopicPartition, int]:

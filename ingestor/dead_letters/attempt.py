@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from ingestor.dead_letters.message import MARK
 from ingestor.errors import Unavailable
-from ingestor.kafka.scan import committed_headers
+from ingestor.kafka import ranges
+from ingestor.kafka.by_hand import by_hand
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from ingestor.kafka.broker import Broker
-    from ingestor.kafka.scan import Headers
+    from ingestor.kafka.ranges import Headers
     from ingestor.records import Coordinate
 
 _MARK_CHARS = 32
+# Another program's open transaction hides what lies behind it, by default for a minute at most.
+_SILENT_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,12 @@ def _is_other(name: str, noted: Noted, existing: Mapping[str, int], ids: Mapping
 
 def marks_on(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]) -> set[bytes]:
     """Return the marks that committed records bear; those of other attempts are marks of nothing."""
-    return {mark for headers in committed_headers(config, spans) if (mark := mark_of(headers)) is not None}
+    waiting = {tp: span for tp, span in spans.items() if span[0] < span[1]}
+    doing = "reading what was sent before"
+    found = ranges.read(by_hand(config, "dlq"), waiting, doing=doing, silent_seconds=_SILENT_SECONDS)
+    return {
+        mark for _, messages in found for message in messages if (mark := mark_of(ranges.headers(message))) is not None
+    }
 
 
 def mark_of(headers: Headers) -> bytes | None:

@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingestor.records import HEADERS, TIMESTAMP, Coordinate, TopicPartition
+from ingestor.records import COORDINATES, HEADERS, TIMESTAMP, Coordinate, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ingestor.delta.storage import Storage
 
-COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
 SCHEMA = pa.schema(
     [
         pa.field("stream_topic", pa.string()),

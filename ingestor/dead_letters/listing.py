@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ingestor.dead_letters.letters import COORDINATES, index
+from ingestor.dead_letters.letters import index
 from ingestor.dead_letters.quarantine import Quarantine
+from ingestor.records import COORDINATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

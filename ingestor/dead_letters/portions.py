@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingestor.dead_letters.letters import COORDINATES, FILE, INT96_UNIT, ROW, SCHEMA, DeadLetter
-from ingestor.records import TIMESTAMP, Coordinate
+from ingestor.dead_letters.letters import FILE, INT96_UNIT, ROW, SCHEMA, DeadLetter
+from ingestor.records import COORDINATES, TIMESTAMP, Coordinate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

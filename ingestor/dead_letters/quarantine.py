@@ -17,19 +17,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import TableNotFoundError
 
-from ingestor.dead_letters.letters import COORDINATES, SCHEMA
+from ingestor.dead_letters.letters import SCHEMA
 from ingestor.dead_letters.portions import portions
 from ingestor.delta import deltalog
 from ingestor.delta.failures import classify
 from ingestor.delta.open import open_handle, storage_of
 from ingestor.delta.probe import probe
+from ingestor.delta.rules import PROTOCOLS
 from ingestor.delta.stats import live_files
+from ingestor.delta.table_log import NO_HOOKS
 from ingestor.errors import OccExhaustedError, RefusedError, Unavailable
 from ingestor.ingest.committer import system_rng, waits_between
-from ingestor.records import TIMESTAMP
+from ingestor.records import COORDINATES, TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_PROTOCOLS = ((1, 1), (1, 2))
 _NEEDED = ("message_payload", "message_key", "error_reason", "error_class", "error_message", "replayed_at")
 _SAME_RECORD = " AND ".join(f"letter.{name} = sent.{name}" for name in COORDINATES)
 
@@ -120,7 +120,7 @@ class Quarantine:
 
     def _refuse_foreign(self, handle: DeltaTable) -> None:
         protocol = handle.protocol()
-        if (protocol.min_reader_version, protocol.min_writer_version) not in _PROTOCOLS:
+        if (protocol.min_reader_version, protocol.min_writer_version) not in PROTOCOLS:
             found = f"{protocol.min_reader_version}/{protocol.min_writer_version}"
             msg = f"quarantine table {self.uri} has protocol {found}, where 1/2 without table features is needed"
             raise RefusedError(msg, hint="drop the features (ALTER TABLE … DROP FEATURE), or choose a new quarantine")
@@ -237,7 +237,7 @@ class Version:
                 source_alias="sent",
                 target_alias="letter",
                 commit_properties=properties,
-                post_commithook_properties=_NO_HOOKS,
+                post_commithook_properties=NO_HOOKS,
             )
             if not merge.when_matched_update({"replayed_at": "sent.moment"}).execute()["num_target_rows_updated"]:
                 self._append_nothing(properties)  # without a row to change, delta-rs commits nothing
@@ -251,7 +251,7 @@ class Version:
             schema=self.handle.schema(),
             partition_by=list(self.handle.metadata().partition_columns),
             commit_properties=properties,
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
         )
 
 

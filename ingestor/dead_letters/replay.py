@@ -30,19 +30,13 @@ import pyarrow.compute as pc
 
 from ingestor import logs
 from ingestor.dead_letters.attempt import Attempt, marks_on, since
-from ingestor.dead_letters.letters import (
-    COORDINATES,
-    by_partition,
-    coordinates,
-    index,
-    ranges,
-)
+from ingestor.dead_letters.letters import by_partition, coordinates, index, ranges
 from ingestor.dead_letters.message import replayed
 from ingestor.dead_letters.quarantine import Quarantine
 from ingestor.dead_letters.replayed import Replayed
 from ingestor.errors import ConfigError, DataLossError, Fenced, OccExhaustedError
 from ingestor.kafka.sender import Sender, TooLargeError
-from ingestor.records import Coordinate
+from ingestor.records import COORDINATES, Coordinate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from ingestor.ingest.committer import system_rng
 from ingestor.kafka.broker import Broker
 from ingestor.observe.http import HttpServer
 from ingestor.observe.metrics import Metrics
-from ingestor.signals import Stop
+from ingestor.signals import Stop, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -119,7 +119,7 @@ class Service:
             while not self._stop.asked():
                 self._turn()
                 self._stop.wait(self._every)
-        except _StoppedError:
+        except Stopped:
             pass
         finally:
             if server is not None:
@@ -167,11 +167,7 @@ class Service:
     def _step(self) -> None:
         self.status.moved()
         if self._stop.asked():
-            raise _StoppedError
-
-
-class _StoppedError(Exception):
-    """A signal came between two portions."""
+            raise Stopped  # between two portions
 
 
 class Status:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from ingestor.records import RawSchema
 
-_PROTOCOLS = ((1, 1), (1, 2))  # reader, writer
+PROTOCOLS = ((1, 1), (1, 2))  # reader, writer
 _RETENTION = "delta.setTransactionRetentionDuration"
 
 
 def verify_schema(uri: str, handle: DeltaTable, schema: RawSchema) -> None:
     """Refuse a table of another schema, with a feature we can't keep, or whose txns expire."""
     protocol = handle.protocol()
-    if (protocol.min_reader_version, protocol.min_writer_version) not in _PROTOCOLS:
+    if (protocol.min_reader_version, protocol.min_writer_version) not in PROTOCOLS:
         features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
         msg = (
             f"table {uri} has protocol {protocol.min_reader_version}/{protocol.min_writer_version}"

@@ -14,14 +14,12 @@ from deltalake.exceptions import DeltaError
 from ingestor.delta.deltalog import AddedFile
 from ingestor.delta.failures import classify
 from ingestor.delta.open import options_for
-from ingestor.records import TopicPartition
+from ingestor.records import COORDINATES, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ingestor.delta.storage import Storage
-
-_COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
 
 
 def last_offsets(handle: DeltaTable, storage: Storage, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -80,7 +78,7 @@ def _partition_bounds(handle: DeltaTable) -> Iterator[tuple[str, _Bounds]]:
 
 
 def _last_offsets_in(source: pa.NativeFile) -> Iterator[tuple[TopicPartition, int]]:
-    for batch in pq.ParquetFile(source).iter_batches(columns=list(_COORDINATES)):
+    for batch in pq.ParquetFile(source).iter_batches(columns=list(COORDINATES)):
         keys = ["stream_topic", "stream_partition"]
         for row in pa.Table.from_batches([batch]).group_by(keys).aggregate([("stream_offset", "max")]).to_pylist():
             yield TopicPartition(row["stream_topic"], row["stream_partition"]), row["stream_offset_max"]
@@ -94,13 +92,13 @@ def live_files(uri: str, storage_options: Mapping[str, str], version: int) -> It
     except (DeltaError, OSError) as error:
         raise classify(error, doing=f"reading version {version} of table {uri}") from error
     wanted = ["path", "size_bytes", "num_records"]
-    wanted += [f"{end}.{name}" for end in ("min", "max") for name in _COORDINATES]
+    wanted += [f"{end}.{name}" for end in ("min", "max") for name in COORDINATES]
     narrow = actions.select([name for name in wanted if name in actions.column_names])
     for batch in narrow.to_batches(max_chunksize=1_000):
         for row in batch.to_pylist():
             stats = {
                 "numRecords": row.get("num_records"),
-                "minValues": {name: row.get(f"min.{name}") for name in _COORDINATES},
-                "maxValues": {name: row.get(f"max.{name}") for name in _COORDINATES},
+                "minValues": {name: row.get(f"min.{name}") for name in COORDINATES},
+                "maxValues": {name: row.get(f"max.{name}") for name in COORDINATES},
             }
             yield AddedFile(row["path"], row["size_bytes"], {}, stats)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Each commit of delta-rs replays the log's tail since the last checkpoint: with a checkpoint every 50 entries and a
 # handle reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
 CHECKPOINT_EVERY = 50
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _PLAIN_IN_PATHS = "/=:@!$&'()*+,;"  # what stands in a URL's path as it is
 
 
@@ -146,7 +146,7 @@ class StoreLog:
                 app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in entry.txns.items()],
                 custom_metadata=dict(entry.info),
             ),
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
         )
 
     def secure(self, entries: Iterable[deltalog.Entry]) -> None:

@@ -22,6 +22,7 @@ removed here: an unreferenced file costs space until VACUUM, a removed one that 
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from ingestor.ledger import moved
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from ingestor.config.settings import OccSettings, RetrySettings
     from ingestor.delta.removals import Removal
     from ingestor.delta.table import Table
     from ingestor.ingest.stager import Staged
@@ -70,15 +72,6 @@ class Landed:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Occ:
-    """A route's `occ` settings."""
-
-    max_retries: int
-    base_seconds: float
-    max_seconds: float
-
-
 class Committer:
     """Owns one route's handle on the table. Runs on that route's storage thread only."""
 
@@ -87,7 +80,7 @@ class Committer:
         table: Table,
         guards: Guards,
         *,
-        occ: Occ,
+        occ: OccSettings,
         patience: Patience,
         clock: Callable[[], float] = time.monotonic,
         on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
@@ -275,18 +268,10 @@ def waits_between(base_seconds: float, max_seconds: float) -> Iterator[float]:
     return waits
 
 
-def make_patience(
-    *,
-    max_retries: int,
-    base_seconds: float,
-    max_seconds: float,
-    jitter: float,
-    **world: Any,  # noqa: ANN401 - breaker, sleep, rng, on_failure: see Patience
-) -> Patience:
+def make_patience(retry: RetrySettings, **world: Any) -> Patience:  # noqa: ANN401 - breaker, sleep, …: see Patience
     """Return the patience that a route's `retry` settings describe."""
-    return Patience(
-        waits=lambda: waits_between(base_seconds, max_seconds), max_retries=max_retries, jitter=jitter, **world
-    )
+    waits = functools.partial(waits_between, retry.base_seconds, retry.max_seconds)
+    return Patience(waits=waits, max_retries=retry.max_retries, jitter=retry.jitter, **world)
 
 
 def system_rng() -> random.Random:

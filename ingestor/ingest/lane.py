@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from datetime import date
 
+    from ingestor.config.settings import FlushSettings
     from ingestor.delta.storage import Storage
     from ingestor.ingest.budget import Budget
     from ingestor.ingest.committer import Landed
-    from ingestor.ingest.policy import FlushReason, Limits
+    from ingestor.ingest.policy import FlushReason
     from ingestor.ledger import Gap
     from ingestor.records import Columns, RawSchema, TopicPartition
     from ingestor.worker import Worker
@@ -75,7 +76,7 @@ class Lane:
         *,
         schema: RawSchema,
         storage: Callable[[], Storage],
-        limits: Limits,
+        limits: FlushSettings,
         compression: str,
         land: Callable[[Staged, Mapping[str, Any]], Landed],
         encoder: Worker,

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingestor.delta.table_log import DataFile
-from ingestor.ingest.row_group import PACKED_BYTES, RowGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ingestor.delta.held import Held
     from ingestor.delta.storage import Storage
@@ -21,14 +20,18 @@ if TYPE_CHECKING:
     from ingestor.ingest.buffer import Batch
     from ingestor.records import RawSchema
 
+# Much smaller row groups cost more CPU; twice as large ones cost as much, and 10 MiB more at the peak.
+ROW_GROUP_BYTES = 4 << 20
+_BATCHES_MAX = 64  # Arrow takes 5 KB for each, which no budget counts
 _ZSTD_LEVEL = 1  # twice the speed of the default level for 5-10 % more bytes
 _STATISTICS = ("stream_topic", "stream_partition", "stream_offset", "message_timestamp", "message_timestamp_type")
 _DICTIONARY = ("stream_topic", "stream_partition", "message_timestamp_type")
 _DELTA_PACKED = ("stream_offset", "message_timestamp")
-# By dictionary where they repeat: a fraction of the bytes and of the CPU, with one that fits. Where they do not, it
-# costs a tenth more. So each file's first rows decide.
+# A dictionary saves bytes and CPU where values repeat, and costs CPU where they do not: each file's first rows decide.
+# Parquet gives up a column's dictionary at 1 MiB in a row group, so what stops repeating costs little more.
 _DICTIONARY_IF_REPEATING = ("message_payload", "message_key")
-_DICTIONARY_BYTES_MAX = PACKED_BYTES  # of those that pyarrow makes; ready ones are bounded by their row group alone
+_REPEATING_MAX = 0.75  # distinct values, as a share of those that are not null
+_SAMPLE_ROWS = 10_000
 # 9999-12-31T23:59:59.999999Z: later timestamps have no ISO form that every reader of statistics understands.
 _LAST_PLAIN_MICROS = 253_402_300_799_999_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,9 +60,9 @@ class FileWriter:
         self._partition_values = partition_values
         self._budget = budget
         self._abandoned = False
-        self._rows = RowGroup()
-        self._counted_bytes = 0  # in the budget, for what is gathered
-        self._repeating: frozenset[str] | None = None  # which columns are, once the first rows have told
+        self._batches: list[pa.RecordBatch] = []  # gathered for the next row group
+        self._merged = 0  # how many of them are merged ones
+        self._gathered_bytes = 0  # as the budget counts them
         self._sink: pa.NativeFile | None = None
         self._held: Held | None = None
         self._parquet: pq.ParquetWriter | None = None
@@ -76,7 +79,7 @@ class FileWriter:
         if self._abandoned or self.failure is not None:
             self._budget.give_back(batch.memory_bytes)
             return
-        self._counted_bytes += batch.memory_bytes
+        self._gathered_bytes += batch.memory_bytes
         self._guarded(lambda: self._gather(batch.records))
 
     def finish(self) -> None:
@@ -132,38 +135,32 @@ class FileWriter:
         self.seconds += time.perf_counter() - started
 
     def _drop_gathered(self) -> None:
-        self._rows = RowGroup(self._rows.packed)
-        self._count()
-
-    def _count(self) -> None:
-        """Let the budget count what the gathered rows take now."""
-        taken = self._rows.memory_bytes
-        self._budget.give_back(self._counted_bytes - taken)
-        self._counted_bytes = taken
+        self._batches, self._merged = [], 0
+        self._budget.give_back(self._gathered_bytes)
+        self._gathered_bytes = 0
 
     def _gather(self, records: pa.RecordBatch) -> None:
-        self._rows.add(records)
-        if self._rows.full(self._budget.share):
-            self._find_repeating()
-        self._count()
-        if self._rows.full(self._budget.share):
+        self._batches.append(records)
+        if len(self._batches) - self._merged == _BATCHES_MAX:
+            self._merge()
+        next_half = records.nbytes // 2  # polls bring nearly a row group each: as near to its size as whole ones come
+        if self._gathered_bytes + next_half >= min(ROW_GROUP_BYTES, self._budget.share):
             self._write_row_group()
 
-    def _find_repeating(self) -> Collection[str]:
-        """Return which columns repeat; asked for the first time, find it out by the rows that are gathered."""
-        if self._repeating is None:
-            self._repeating = self._rows.pack(_DICTIONARY_IF_REPEATING)
-        return self._repeating
+    def _merge(self) -> None:
+        """Put the batches that came one by one into one: polls may bring a row each, and an hour may pass."""
+        small = pa.Table.from_batches(self._batches[self._merged :]).unify_dictionaries().combine_chunks()
+        self._batches[self._merged :] = small.to_batches()
+        self._merged = len(self._batches)
 
     def _write_row_group(self) -> None:
-        if self._rows.empty:
+        if not self._batches:
             return
-        repeating = self._find_repeating()
-        table = self._rows.table(self._schema.file.names)
+        table = pa.Table.from_batches(self._batches).unify_dictionaries()
         if self._parquet is None:
             self._sink = self._storage.create(self._path)
             self._held = self._storage.hold(self._path)
-            self._parquet = _parquet_writer(self._sink, table.schema, self._compression, self._metadata, repeating)
+            self._parquet = parquet_writer(self._sink, table, self._compression, self._metadata)
         self._parquet.write_table(table, row_group_size=table.num_rows)
         del table
         self._drop_gathered()
@@ -181,28 +178,30 @@ class FileWriter:
             self._held.settle(self._size)
 
 
-def _parquet_writer(
-    sink: pa.NativeFile,
-    schema: pa.Schema,
-    compression: str,
-    metadata: list[pq.FileMetaData],
-    repeating: Collection[str],
+def parquet_writer(
+    sink: pa.NativeFile, first: pa.Table, compression: str, metadata: list[pq.FileMetaData]
 ) -> pq.ParquetWriter:
-    """Return the writer of a file some of whose columns repeat."""
+    """Return the writer of a file that begins with these rows."""
     codec, _, level = compression.partition(":")
-    present = set(schema.names)
+    present = first.schema.names
+    repeating = [name for name in _DICTIONARY_IF_REPEATING if name in present and _repeats(first.column(name))]
     return pq.ParquetWriter(
         sink,
-        schema,
+        first.schema,
         compression=codec,
         compression_level=int(level) if level else (_ZSTD_LEVEL if codec == "zstd" else None),
-        use_dictionary=[name for name in _DICTIONARY if name in present] + sorted(repeating),
-        dictionary_pagesize_limit=_DICTIONARY_BYTES_MAX,
+        use_dictionary=[name for name in _DICTIONARY if name in present] + repeating,
         column_encoding=dict.fromkeys(_DELTA_PACKED, "DELTA_BINARY_PACKED"),
         write_statistics=[name for name in _STATISTICS if name in present],
         store_schema=False,  # Arrow's own schema would call the topic a dictionary; Delta calls it a string
         metadata_collector=metadata,
     )
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Tell whether values come again; Arrow's own count would load all of pyarrow.compute."""
+    sample = [value for value in column.slice(0, _SAMPLE_ROWS).to_pylist() if value is not None]
+    return len(set(sample)) <= _REPEATING_MAX * len(sample)
 
 
 def file_statistics(metadata: pq.FileMetaData) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import date
 
+    from ingestor.config.settings import FlushSettings
+
 
 class FlushReason(StrEnum):
     """Why a draft is sealed."""
@@ -23,15 +25,6 @@ class FlushReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """A route's `flush` settings; whichever is reached first."""
-
-    rows: int
-    bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class DraftStats:
     """How full and how old a draft is."""
 
@@ -41,7 +34,7 @@ class DraftStats:
     ingest_date: date
 
 
-def due(stats: DraftStats, limits: Limits, *, now: float, today: date) -> FlushReason | None:
+def due(stats: DraftStats, limits: FlushSettings, *, now: float, today: date) -> FlushReason | None:
     """Return why the draft is due, or None while it may grow."""
     if stats.rows >= limits.rows:
         return FlushReason.ROWS

@@ -5,7 +5,6 @@ Only a failure that stays until somebody mends it comes out. Nothing here decide
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -22,31 +21,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Stopped(BaseException):
-    """The process ends: leave whatever was tried as it is."""
-
-
 class Sleep(Protocol):
-    """Waits, unless the process ends meanwhile: then it raises `Stopped`."""
+    """Waits, unless the process ends meanwhile: then it raises `signals.Stopped`."""
 
     def __call__(self, seconds: float) -> None:
         """Wait that long."""
-
-
-class Ending:
-    """The one flag that says that the process ends; sleeping on it is what the workers do between tries."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def begin(self) -> None:
-        """Wake and stop everybody who sleeps, now and from now on."""
-        self._event.set()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, unless the process ends meanwhile."""
-        if self._event.wait(seconds):
-            raise Stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from ingestor.records import COORDINATES
 from spark_jobs.plan.plan import CONTENT
 from spark_jobs.rows.formats import FIELDS
-from spark_jobs.rows.parsing import COORDINATES, HASH, REASON
+from spark_jobs.rows.parsing import HASH, REASON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from ingestor.records import COORDINATES
 from spark_jobs.plan.plan import CONTENT
 from spark_jobs.rows import formats
 from spark_jobs.rows.formats import FIELDS, own
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from spark_jobs.plan.plan import Plan
 
-COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
 EXTRAS = {
     "message_key": "BINARY",
     "message_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",

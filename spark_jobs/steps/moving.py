@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from ingestor.records import COORDINATES
 from spark_jobs.rows import duplicates, parsing
 from spark_jobs.rows.balance import Balance
-from spark_jobs.rows.parsing import COORDINATES, EXTRAS, REASON, TOMBSTONE
+from spark_jobs.rows.parsing import EXTRAS, REASON, TOMBSTONE
 from spark_jobs.runtime import retry
 from spark_jobs.runtime.places import TableLog, spark_path
 from spark_jobs.steps.batch import ROW, add_to_silver, count, keep, with_registry

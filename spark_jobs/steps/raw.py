@@ -17,8 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructType
 
 from ingestor.errors import DataLossError, RefusedError
+from ingestor.records import COORDINATES
 from spark_jobs.rows.duplicates import Range, within
-from spark_jobs.rows.parsing import COORDINATES, EXTRAS
+from spark_jobs.rows.parsing import EXTRAS
 from spark_jobs.runtime.places import Files, TableLog, spark_path
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from delta.tables import DeltaTable
 from pyspark.sql.types import StructType
 
 from ingestor.errors import RefusedError
+from ingestor.records import COORDINATES
 from spark_jobs.plan import ddl
-from spark_jobs.rows.parsing import COORDINATES, EXTRAS
+from spark_jobs.rows.parsing import EXTRAS
 from spark_jobs.runtime.places import TableLog, spark_path
 from spark_jobs.steps.steps import Superseded
 

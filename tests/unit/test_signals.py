@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.signals import Stop
+from ingestor.signals import Stop, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,3 +135,29 @@ def test_a_wait_without_a_signal_lasts_as_long_as_it_was_asked_to() -> None:
         assert not stop.wait(seconds)
         assert seconds <= time.monotonic() - started
     assert not stop.asked()
+
+
+def test_the_end_of_the_process_ends_the_wait() -> None:
+    """Who sleeps between two tries is woken, and whoever sleeps later does not even begin."""
+    stop = Stop(LAST_WORDS)
+    woken: list[float] = []
+
+    def sleep() -> None:
+        with pytest.raises(Stopped):
+            stop.sleep(60)
+        woken.append(time.monotonic())
+
+    thread = threading.Thread(target=sleep)
+    thread.start()
+    stop.end()
+    thread.join(timeout=10)
+    assert len(woken) == 1
+    with pytest.raises(Stopped):
+        stop.sleep(60)
+
+
+def test_sleeping_takes_its_time_while_nothing_ends() -> None:
+    """Or the store would never be left alone."""
+    started = time.monotonic()
+    Stop(LAST_WORDS).sleep(0.02)
+    assert time.monotonic() - started >= 0.015

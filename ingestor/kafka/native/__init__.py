@@ -1,4 +1,4 @@
-"""What is done without a Python object for each record, in C, where a compiler was there to build it.
+"""Takes records in without a Python object for each, in C, where a compiler was there to build it.
 
-`intake` takes records in, `dictionary` holds repeated values once; `library` loads both, `build` compiles them.
+`intake` takes records in, `library` loads what is in C, `build` compiles it.
 """

@@ -1,4 +1,4 @@
-"""Builds the library from the C sources here: `python -m ingestor.kafka.native.build`, or hatchling's hook.
+"""Builds the library from `intake.c`: `python -m ingestor.kafka.native.build`, or hatchling's hook.
 
 A package that was built without one works all the same: records then come in by Python's objects, at a higher price.
 """
@@ -12,29 +12,24 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _HERE = Path(__file__).resolve().parent
-SOURCES, TARGET = (_HERE / "intake.c", _HERE / "dictionary.c"), _HERE / "libintake.so"
+SOURCE, TARGET = _HERE / "intake.c", _HERE / "libintake.so"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra")
 _SECONDS_MAX = 120
 
 
-def build(*, sources: Sequence[Path] = SOURCES, target: Path = TARGET, flags: tuple[str, ...] = ()) -> str:
+def build(*, source: Path = SOURCE, target: Path = TARGET, flags: tuple[str, ...] = ()) -> str:
     """Compile the library, put in place at once; return why there is none, "" if there is."""
     compiler = shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return "no C compiler (cc)"
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         draft = Path(folder) / target.name
-        command = [compiler, *_FLAGS, *flags, "-o", str(draft), *map(str, sources), "-ldl"]
+        command = [compiler, *_FLAGS, *flags, "-o", str(draft), str(source), "-ldl"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS_MAX)  # noqa: S603
         if done.returncode:
-            names = ", ".join(source.name for source in sources)
-            return f"{compiler} could not compile {names}: {done.stderr[-2000:]}"
+            return f"{compiler} could not compile {source.name}: {done.stderr[-2000:]}"
         sys.stderr.write(done.stderr)
         draft.replace(target)
     return ""

@@ -1,4 +1,4 @@
-"""The functions of `intake.c` and `dictionary.c`, and of the librdkafka that confluent_kafka has loaded, by ctypes."""
+"""The functions of `intake.c`, and of the librdkafka that confluent_kafka has loaded, by ctypes."""
 
 from __future__ import annotations
 
@@ -80,19 +80,6 @@ class Reading(ctypes.Structure):
         return max(0, self.count - self.at)
 
 
-class DictionaryHead(ctypes.Structure):
-    """How many values a dictionary has, their bytes and where they are; what it finds them by is not told."""
-
-    values: int
-    bytes: int
-    data: int
-    starts: int
-    _fields_ = [
-        *(("secret", ctypes.c_uint64), ("values", _I64), ("values_room", _I64), ("bytes", _I64), ("bytes_room", _I64)),
-        *(("data", _P), ("starts", _P)),
-    ]
-
-
 class Native:
     """What there is to call; every argument is an address or a number."""
 
@@ -106,9 +93,6 @@ class Native:
         self.take_client = _typed(here.take_client, _P)
         self.take = _typed(here.take, None, _P, _P, ctypes.c_int, _P, _P)
         self.give_back = _typed(here.give_back, None, _P)
-        self.dictionary_new = _typed(here.dictionary_new, _P, ctypes.c_uint64)
-        self.dictionary_free = _typed(here.dictionary_free, None, _P)
-        self.dictionary_add = _typed(here.dictionary_add, ctypes.c_int, *(_P,) * 4, _I64, _I64, _P)
         self.new_queue = _typed(kafka.rd_kafka_queue_new, _P, _P)
         self.partition_queue = _typed(kafka.rd_kafka_queue_get_partition, _P, _P, ctypes.c_char_p, _I32)
         self.forward = _typed(kafka.rd_kafka_queue_forward, None, _P, _P)

@@ -13,17 +13,17 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from ingestor.config.settings import FlushSettings, OccSettings, RetrySettings
 from ingestor.delta.guards import Guards
 from ingestor.ingest import back_pressure
 from ingestor.ingest import lane as lane_module
 from ingestor.ingest import partitions as partitions_module
 from ingestor.ingest.breaker import Breaker
 from ingestor.ingest.budget import Budget
-from ingestor.ingest.committer import Committer, Occ, Outcome, make_patience
+from ingestor.ingest.committer import Committer, Outcome, make_patience
 from ingestor.ingest.lane import Flushed, Lane, Progress
 from ingestor.ingest.pipeline import Pipeline
 from ingestor.ingest.placement import Placed, Placer
-from ingestor.ingest.policy import Limits
 from ingestor.ingest.route import Route, Times
 from ingestor.ingest.steps import Steps
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
@@ -144,7 +144,7 @@ class Process:
         world: World,
         name: str,
         *,
-        limits: Limits | None = None,
+        limits: FlushSettings | None = None,
         budget: int = 1 << 30,
         times: Times | None = None,
         skip_lost: bool = True,
@@ -169,7 +169,7 @@ class Process:
         self.source.strangers = world.strangers
         committer = self._committer(occ_retries)
         placer = Placer(ROUTE, "memory", committer, world.kafka, skip_lost=skip_lost)
-        self.lane = self._lane(committer, limits or Limits(rows=6, bytes=1 << 20, seconds=60))
+        self.lane = self._lane(committer, limits or FlushSettings(rows=6, bytes=1 << 20, seconds=60))
         self.route = Route(self.lane, placer, self.store, self.breaker)
         self.pipeline = Pipeline(
             {ROUTE: self.route},
@@ -185,10 +185,7 @@ class Process:
 
     def _committer(self, occ_retries: int) -> Committer:
         patience = make_patience(
-            max_retries=1,
-            base_seconds=1,
-            max_seconds=4,
-            jitter=0.25,
+            RetrySettings(max_retries=1, base_seconds=1, max_seconds=4, jitter=0.25),
             breaker=self.breaker,
             sleep=self._sleep,
             rng=random.Random(0),
@@ -196,14 +193,14 @@ class Process:
         return Committer(
             self.table,
             Guards(ROUTE, "memory", AppIds(DEFAULT_TEMPLATE, APP_ID)),
-            occ=Occ(max_retries=occ_retries, base_seconds=0.1, max_seconds=1),
+            occ=OccSettings(max_retries=occ_retries, base_seconds=0.1, max_seconds=1),
             patience=patience,
             clock=self.world.clock,
             on_outcome=self.told.outcomes.append,
             steps=self._steps,
         )
 
-    def _lane(self, committer: Committer, limits: Limits) -> Lane:
+    def _lane(self, committer: Committer, limits: FlushSettings) -> Lane:
         return Lane(
             ROUTE,
             schema=RawSchema(),

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from deltalake import DeltaTable
 
+from ingestor.config.settings import OccSettings, RetrySettings
 from ingestor.delta.guards import Guards
 from ingestor.delta.table import RawTable
 from ingestor.errors import Fenced
 from ingestor.ingest.breaker import Breaker
 from ingestor.ingest.budget import Budget
 from ingestor.ingest.buffer import select
-from ingestor.ingest.committer import Committer, Occ, make_patience
+from ingestor.ingest.committer import Committer, make_patience
 from ingestor.ingest.stager import Draft, Staged
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import Columns, RawSchema, TopicPartition
@@ -74,12 +75,9 @@ class Writer:
         self._committer = Committer(
             table,
             Guards("route", table.uri, AppIds(DEFAULT_TEMPLATE, ingestion.app_id)),
-            occ=Occ(100, 0.01, 0.1),
+            occ=OccSettings(max_retries=100, base_seconds=0.01, max_seconds=0.1),
             patience=make_patience(
-                max_retries=0,
-                base_seconds=0.01,
-                max_seconds=0.01,
-                jitter=0,
+                RetrySettings(max_retries=0, base_seconds=0.01, max_seconds=0.01, jitter=0),
                 breaker=Breaker(failures=1, open_seconds=1, successes=1, clock=time.monotonic),
                 sleep=time.sleep,
                 rng=random.Random(0),

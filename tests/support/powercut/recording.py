@@ -32,7 +32,7 @@ def library(folder: Path) -> Path:
     if sys.platform != "linux":
         pytest.skip("files are recorded on Linux only")
     target = folder / "recorder.so"
-    why = build(sources=[Path(__file__).with_name("recorder.c")], target=target)
+    why = build(source=Path(__file__).with_name("recorder.c"), target=target)
     if why:
         pytest.skip(f"the recorder of file operations is not there: {why}")
     return target

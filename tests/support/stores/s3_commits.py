@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from ingestor.config.settings import OccSettings, RetrySettings
 from ingestor.delta.guards import Guards
 from ingestor.delta.storage import with_defaults
 from ingestor.delta.table import RawTable
 from ingestor.delta.table_log import CHECKPOINT_EVERY
 from ingestor.errors import Fenced
 from ingestor.ingest.breaker import Breaker
-from ingestor.ingest.committer import Committer, Landed, Occ, Outcome, make_patience
+from ingestor.ingest.committer import Committer, Landed, Outcome, make_patience
 from ingestor.ingest.steps import SILENT, Steps
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
@@ -54,10 +55,7 @@ class Writer:
         self.outcomes: list[Outcome] = []
         self.failures = 0
         patience = make_patience(
-            max_retries=3,
-            base_seconds=0.01,
-            max_seconds=0.2,
-            jitter=0.25,
+            RetrySettings(max_retries=3, base_seconds=0.01, max_seconds=0.2, jitter=0.25),
             breaker=Breaker(failures=3, open_seconds=0.2, successes=1, clock=time.monotonic),
             sleep=time.sleep,
             rng=random.Random(seed),
@@ -71,7 +69,7 @@ class Writer:
         self.committer = Committer(
             self.table,
             Guards("s3", url, AppIds(DEFAULT_TEMPLATE, APP_ID)),
-            occ=Occ(max_retries=200, base_seconds=0.01, max_seconds=0.1),
+            occ=OccSettings(max_retries=200, base_seconds=0.01, max_seconds=0.1),
             patience=patience,
             on_outcome=self.outcomes.append,
             steps=steps,

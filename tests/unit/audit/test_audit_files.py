@@ -11,9 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from ingestor.audit import files
-from ingestor.audit.files import COORDINATES
 from ingestor.delta.storage import LocalStorage
-from ingestor.records import RawSchema
+from ingestor.records import COORDINATES, RawSchema
 from tests.support.rawtables import TableMaker, records
 
 if TYPE_CHECKING:

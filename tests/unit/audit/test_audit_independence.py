@@ -13,7 +13,7 @@ import ingestor.audit
 
 FOLDER = Path(ingestor.audit.__file__).parent
 # Words, the opening of stores and clients, and the texts of their failures: nothing of it knows a position.
-SHARED = {"errors", "delta.failures", "records", "delta.storage", "kafka.broker", "kafka.by_hand"}
+SHARED = {"errors", "delta.failures", "records", "delta.storage", "kafka.broker", "kafka.by_hand", "kafka.ranges"}
 # What decides where to go on, what is landed, or how a record is read: nothing of it may come along behind those.
 WAY_IN = {
     "commands",
@@ -34,6 +34,24 @@ WAY_IN = {
     "kafka.reader",
     "kafka.source",
     "ledger",
+    "locate",
+    "native",
+    "offsets",
+    "parquet",
+    "partitions",
+    "pipeline",
+    "placement",
+    "reader",
+    "removals",
+    "routing",
+    "run",
+    "source",
+    "stager",
+    "table",
+    "table_files",
+    "table_log",
+    "table_open",
+    "table_rules",
 }
 IMPORT_ALL = """
 import pkgutil, sys

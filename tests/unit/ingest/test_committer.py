@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingestor.config.settings import OccSettings, RetrySettings
 from ingestor.delta.guards import Answer, Guards
 from ingestor.errors import ConfigError, Fenced, OccExhaustedError, RefusedError
 from ingestor.ingest.breaker import Breaker, BreakerState
-from ingestor.ingest.committer import Committer, Landed, Occ, Outcome, make_patience, system_rng, waits_between
+from ingestor.ingest.committer import Committer, Landed, Outcome, make_patience, system_rng, waits_between
 from ingestor.ingest.stager import set_positions
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds
 from ingestor.records import TopicPartition
@@ -53,10 +54,7 @@ class Bench:
             failures=failures, open_seconds=60, successes=1, clock=self.clock, on_change=self.states.append
         )
         patience = make_patience(
-            max_retries=retries,
-            base_seconds=1,
-            max_seconds=8,
-            jitter=0,
+            RetrySettings(max_retries=retries, base_seconds=1, max_seconds=8, jitter=0),
             breaker=self.breaker,
             sleep=self._sleep,
             rng=random.Random(1),
@@ -64,7 +62,7 @@ class Bench:
         self.committer = Committer(
             self.table,
             Guards("route", "memory", ids or AppIds(DEFAULT_TEMPLATE, "app")),
-            occ=Occ(max_retries, base_seconds=0.1, max_seconds=1),
+            occ=OccSettings(max_retries=max_retries, base_seconds=0.1, max_seconds=1),
             patience=patience,
             clock=self.clock,
             on_outcome=self.outcomes.append,

@@ -8,12 +8,13 @@ from unittest import mock
 
 import pytest
 
+from ingestor.config.settings import FlushSettings
 from ingestor.errors import Fenced, OccExhaustedError, RefusedError
 from ingestor.ingest import lane as lane_module
 from ingestor.ingest.budget import Budget
 from ingestor.ingest.committer import Landed, Outcome
 from ingestor.ingest.lane import Lane, Progress
-from ingestor.ingest.policy import FlushReason, Limits
+from ingestor.ingest.policy import FlushReason
 from ingestor.ledger import Gap
 from ingestor.records import RawSchema, TopicPartition
 from tests.support.fakes.kafka import FakeRecord
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from ingestor.ingest.stager import Staged
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-NEVER = Limits(rows=1_000_000, bytes=1 << 40, seconds=1e9)
+NEVER = FlushSettings(rows=1_000_000, bytes=1 << 40, seconds=604_800)
 
 
 class Desk:
     """A lane whose workers a test runs, and whose landings it decides."""
 
-    def __init__(self, limits: Limits = NEVER) -> None:
+    def __init__(self, limits: FlushSettings = NEVER) -> None:
         self.clock = FakeClock()
         self.today = date(2026, 1, 31)
         self.storage = MemoryStorage()
@@ -115,7 +116,7 @@ def test_records_of_partitions_without_a_place_are_not_taken(desk: Desk) -> None
 
 def test_a_draft_that_is_due_is_sealed_and_lands() -> None:
     """The flush says what landed and why."""
-    desk = Desk(Limits(rows=2, bytes=1 << 30, seconds=60))
+    desk = Desk(FlushSettings(rows=2, bytes=1 << 30, seconds=60))
     desk.place(A0)
     desk.accept((A0, 0))
     assert desk.lane.look() == Progress()
@@ -132,7 +133,7 @@ def test_a_draft_that_is_due_is_sealed_and_lands() -> None:
 
 def test_a_draft_is_due_by_age_also_when_nothing_comes() -> None:
     """By the clock of the process."""
-    desk = Desk(Limits(rows=10, bytes=1 << 30, seconds=60))
+    desk = Desk(FlushSettings(rows=10, bytes=1 << 30, seconds=60))
     desk.place(A0)
     desk.accept((A0, 0))
     desk.clock.advance(60)
@@ -158,7 +159,7 @@ def test_each_batch_builds_on_the_one_before(desk: Desk) -> None:
 
 def test_only_one_batch_lands_at_a_time() -> None:
     """A draft that is due waits for the one before; what it waits for can be waited on."""
-    desk = Desk(Limits(rows=1, bytes=1 << 30, seconds=60))
+    desk = Desk(FlushSettings(rows=1, bytes=1 << 30, seconds=60))
     desk.place(A0)
     desk.accept((A0, 0))
     desk.lane.look()
@@ -261,7 +262,7 @@ def test_a_file_that_fails_while_it_grows_is_noticed_before_it_is_due(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading on into a file that can't be written would waste the minutes up to the flush."""
-    monkeypatch.setattr("ingestor.ingest.row_group.PLAIN_BYTES", 1)
+    monkeypatch.setattr("ingestor.ingest.parquet.ROW_GROUP_BYTES", 1)
     desk.place(A0)
     desk.accept((A0, 0))
     desk.storage.failures.append(OSError("connection reset"))

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ingestor.config.settings import FlushSettings
 from ingestor.errors import DataLossError, IngestorError, OccExhaustedError, RefusedError, Unavailable
 from ingestor.ingest.breaker import BreakerState
 from ingestor.ingest.pipeline import Pipeline
-from ingestor.ingest.policy import FlushReason, Limits
+from ingestor.ingest.policy import FlushReason
 from ingestor.ingest.route import Times
 from ingestor.ledger import Gap, Placement
 from ingestor.records import TopicPartition
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
-NEVER = Limits(rows=1_000_000, bytes=1 << 40, seconds=1e9)
-EVERY_TURN = Limits(rows=1, bytes=1, seconds=0)
+NEVER = FlushSettings(rows=1_000_000, bytes=1 << 40, seconds=604_800)
+EVERY_TURN = FlushSettings(rows=1, bytes=1)
 
 
 def world(*, eager: bool) -> World:
@@ -478,7 +479,7 @@ def test_a_full_memory_pauses_everything_until_half_of_it_is_free(one: World, mo
 def test_a_slow_table_pauses_its_route(one: World) -> None:
     """A draft that is due, with the one before still landing: nothing more is taken in."""
     one.kafka.produce(A0, [b"v"] * 50)
-    process = one.process(limits=Limits(rows=3, bytes=1 << 30, seconds=60), poll_records=4)
+    process = one.process(limits=FlushSettings(rows=3, bytes=1 << 30, seconds=60), poll_records=4)
     process.step()
     for _ in range(12):
         process.step(patience=0)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ingestor.config.settings import OccSettings, RetrySettings
 from ingestor.delta.guards import Guards
 from ingestor.errors import ConfigError, DataLossError, RefusedError, Unavailable
 from ingestor.ingest.breaker import Breaker
-from ingestor.ingest.committer import Committer, Occ, make_patience
+from ingestor.ingest.committer import Committer, make_patience
 from ingestor.ingest.placement import Placer, first_positions
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds, Gap, Placement
 from ingestor.records import TopicPartition
@@ -39,17 +40,20 @@ class Desk:
         self.before: dict[str, Callable[[], None]] = {}
         clock = FakeClock()
         patience = make_patience(
-            max_retries=1,
-            base_seconds=1,
-            max_seconds=1,
-            jitter=0,
+            RetrySettings(max_retries=1, base_seconds=1, max_seconds=1, jitter=0),
             breaker=Breaker(failures=3, open_seconds=1, successes=1, clock=clock),
             sleep=clock.advance,
             rng=random.Random(0),
         )
         ids = AppIds(template, "app", ("a",))
         table = FakeTable(self.log, self.storage, hook=lambda call: self.before.pop(call, lambda: None)())
-        committer = Committer(table, Guards("route", "memory", ids), occ=Occ(1, 1, 1), patience=patience, clock=clock)
+        committer = Committer(
+            table,
+            Guards("route", "memory", ids),
+            occ=OccSettings(),
+            patience=patience,
+            clock=clock,
+        )
         self.placer = Placer("route", "memory", committer, self.kafka, skip_lost=skip_lost)
 
     def land(self, txns: dict[str, int], *rows: tuple[TopicPartition, int], topic_id: str | None = None) -> None:

@@ -6,9 +6,10 @@ from datetime import date, timedelta
 
 import pytest
 
-from ingestor.ingest.policy import DraftStats, FlushReason, Limits, due
+from ingestor.config.settings import FlushSettings
+from ingestor.ingest.policy import DraftStats, FlushReason, due
 
-LIMITS = Limits(rows=100, bytes=1000, seconds=60)
+LIMITS = FlushSettings(rows=100, bytes=1000, seconds=60)
 TODAY = date(2026, 2, 28)
 
 
@@ -38,8 +39,3 @@ def test_a_flush_is_due_at_its_limit_and_not_before(draft: DraftStats, now: floa
 def test_the_age_counts_from_the_first_record_not_from_the_last() -> None:
     """A trickle of records must not put a flush off for ever."""
     assert due(stats(rows=99, opened_at=0), LIMITS, now=60, today=TODAY) is FlushReason.SECONDS
-
-
-def test_limits_of_zero_seconds_flush_every_turn() -> None:
-    """What someone asks for who wants each record at once."""
-    assert due(stats(), Limits(100, 1000, 0), now=0, today=TODAY) is FlushReason.SECONDS

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingestor.config.settings import RetrySettings
 from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
 from ingestor.ingest.breaker import Breaker, BreakerState
 from ingestor.ingest.committer import make_patience
-from ingestor.ingest.retry import Ending, Patience, Stopped
+from ingestor.signals import Stopped
 from tests.support.fakes.worker import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ingestor.ingest.retry import Patience
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 
@@ -49,10 +50,7 @@ class World:
             failures=failures, open_seconds=60, successes=successes, clock=self.clock, on_change=self.states.append
         )
         self.patience: Patience = make_patience(
-            max_retries=max_retries,
-            base_seconds=1,
-            max_seconds=30,
-            jitter=jitter,
+            RetrySettings(max_retries=max_retries, base_seconds=1, max_seconds=30, jitter=jitter),
             breaker=self.breaker,
             sleep=self.sleep,
             rng=random.Random(5),
@@ -144,32 +142,6 @@ def test_a_refusal_in_a_probe_lets_the_next_probe_through() -> None:
     with pytest.raises(RefusedError):
         world.ask(Store(OSError("connection reset"), OSError("AccessDenied")))
     assert world.breaker.enter() == 0
-
-
-def test_the_end_of_the_process_ends_the_wait() -> None:
-    """Who sleeps between two tries is woken, and whoever sleeps later does not even begin."""
-    ending = Ending()
-    woken: list[float] = []
-
-    def sleep() -> None:
-        with pytest.raises(Stopped):
-            ending.sleep(60)
-        woken.append(time.monotonic())
-
-    thread = threading.Thread(target=sleep)
-    thread.start()
-    ending.begin()
-    thread.join(timeout=10)
-    assert len(woken) == 1
-    with pytest.raises(Stopped):
-        ending.sleep(60)
-
-
-def test_sleeping_takes_its_time_while_nothing_ends() -> None:
-    """Or the store would never be left alone."""
-    started = time.monotonic()
-    Ending().sleep(0.02)
-    assert time.monotonic() - started >= 0.015
 
 
 def test_stopping_is_no_failure_of_the_store() -> None:

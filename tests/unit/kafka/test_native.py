@@ -381,7 +381,7 @@ def test_a_client_whose_errors_do_not_come_to_us_is_refused(tmp_path: Path) -> N
     """Or one that was made without our plugin: whoever had its errors would be called without Python's lock."""
     source, taker = tmp_path / "taker.c", tmp_path / "taker.so"
     source.write_text(_TAKES_ERRORS)
-    assert build.build(sources=[source], target=taker) == ""
+    assert build.build(source=source, target=taker) == ""
     ctypes.CDLL(cimpl.__file__, ctypes.RTLD_GLOBAL)  # where the taker finds librdkafka
     native = library.load()[0]
     assert native is not None
@@ -437,7 +437,7 @@ def test_a_source_that_does_not_compile_is_told(tmp_path: Path, monkeypatch: pyt
     broken, target = tmp_path / "broken.c", tmp_path / "lib.so"
     broken.write_text("int main(")
     target.write_text("before")
-    assert "could not compile broken.c" in build.build(sources=[broken], target=target)
+    assert "could not compile broken.c" in build.build(source=broken, target=target)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert build.build(target=target) == "no C compiler (cc)"
     assert target.read_text() == "before"
