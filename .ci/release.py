@@ -23,6 +23,7 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 JAR = Path("spark_jobs") / "jars" / "ingestor-logstore.jar"
+KUSTOMIZATION = Path("docker") / "kubernetes" / "kustomization.yaml"
 SBOMS = {"ingest": "", "spark": "-spark"}  # lock: ending of the file's name
 _HEADING = re.compile(r"^## \[([^]]+)\](?: - (\S+))?$", re.MULTILINE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -62,6 +63,9 @@ def checked_version(tree: Path) -> str:
         raise Refused(f"the newest version in CHANGELOG.md is not {version}, as in pyproject.toml. Make both equal.")
     if not _DATE.fullmatch(headings[0][1] or ""):
         raise Refused(f"version {version} has no date in CHANGELOG.md. Write ## [{version}] - YYYY-MM-DD.")
+    tags = set(re.findall(r"newTag: ([^\s}]+)", (tree / KUSTOMIZATION).read_text()))
+    if tags != {version}:
+        raise Refused(f"the image tags in {KUSTOMIZATION} are not {version}. Make them equal.")
     changed = run("git", "status", "--porcelain", folder=tree)
     if changed:
         raise Refused(f"the tree differs from its commit. Commit or remove:\n{changed}")

@@ -67,7 +67,7 @@ def _kafka(options: Mapping[str, object]) -> Iterator[Problem]:
             what = f"must be {fixed.allowed[0]}: {fixed.because}"
             yield Problem(f"kafka.{name}", what, "leave it out, the ingestor sets it")
         elif name.endswith("_cb") or name in _CALLBACKS:
-            yield Problem(f"kafka.{name}", "is no setting but a Python object", "leave it out")
+            yield Problem(f"kafka.{name}", "is a Python object, not a setting", "leave it out")
         elif name in _WHOLE_NUMBERS and isinstance(text, str) and not _NUMBER.fullmatch(text):
             yield Problem(f"kafka.{name}", "is not a whole number above 0", "write plain digits")
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.native.build import platform_tag
+import ingestor
+from ingestor.native.build import TARGET, platform_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 PURE = f"txn_ingestor-{VERSION}-py3-none-any.whl"
-LIBRARY, JAR = "ingestor/native/libintake.so", "spark_jobs/jars/ingestor-logstore.jar"
+LIBRARY = TARGET.relative_to(Path(ingestor.__file__).parents[1]).as_posix()
+JAR = "spark_jobs/jars/ingestor-logstore.jar"
 # Whoever asks for the network gets no answer.
 OFFLINE = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https")} | {"PIP_NO_INDEX": "1"}
 WHO = ("-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false")
@@ -141,6 +143,7 @@ def change(path: Path, change: Callable[[str], str]) -> None:
         ("CHANGELOG.md", lambda text: text.replace(f"[{VERSION}]", "[0.0.9]"), "the newest version"),
         ("CHANGELOG.md", lambda text: re.sub(r" - \d{4}-\d\d-\d\d", " - soon", text), "has no date"),
         ("CHANGELOG.md", lambda text: text.replace("## [", "## [Unreleased]\n\n- new\n\n## [", 1), "under Unreleased"),
+        ("docker/kubernetes/kustomization.yaml", lambda text: text.replace(VERSION, "0.0.9", 1), "the image tags"),
         ("pyproject.toml", lambda text: text.replace(f'version = "{VERSION}"', 'version = "9.9.9"'), "is not 9.9.9"),
     ],
 )
