@@ -125,7 +125,7 @@ def _unescaped(path: str) -> str:
     """Refuse a local path that delta-rs takes for the escaped name of another one: it writes here and reads there."""
     escaped = None if "://" in path else _ESCAPED.search(path)
     if escaped is not None:
-        what = f"means {path}, and {escaped[0]} in a path is another character to delta-rs"
+        what = f"means {path}, where delta-rs takes {escaped[0]} for another character"
         raise refuse(what, "rename that folder, or choose another path: no % before two hex digits")
     return path
 

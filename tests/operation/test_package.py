@@ -81,6 +81,7 @@ def test_the_sdist_holds_what_builds_and_tests_it(built: Path) -> None:
     assert {
         *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", ".ci/run", ".dockerignore"),
         *("requirements/dev.txt", "tests/conftest.py", "bench/README.md", "docker/compose.yaml", "docs/operations.md"),
+        *("CONTRIBUTING.md", "SECURITY.md", ".editorconfig", ".pre-commit-config.yaml", ".ci/release.py"),
         "ingestor/status_page.html",
     } <= names
     assert not [name for name in names if ".venv" in name or "__pycache__" in name or name.startswith("build/")]
