@@ -118,9 +118,12 @@ def hatchling(kind: str, *, source: Path, target: Path, time: str, native: bool 
 def run(*command: str | Path, folder: Path, time: str = "", native: bool = True) -> str:
     """Return what a program prints, or refuse with what it said."""
     # auditwheel finds patchelf on PATH. The time of the commit is that of all files in archives.
-    environ = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    environ = {
+        **os.environ,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "INGESTOR_NATIVE": "on" if native else "off",
+    }
     environ |= {"SOURCE_DATE_EPOCH": time} if time else {}
-    environ |= {} if native else {"INGESTOR_NATIVE": "off"}
     words = [str(word) for word in command]
     done = subprocess.run(  # noqa: S603 - the tools of a release
         words, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=_SECONDS_MAX
