@@ -5,7 +5,7 @@ WHEEL ?=
 WORKERS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := $(wildcard ingestor spark_jobs tests bench)
+CODE := $(wildcard ingestor spark_jobs tests bench .ci/release.py)
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -75,6 +75,10 @@ model: setup ## Check the protocol's TLA+ model, and find a counterexample for e
 wheel: setup ## Build wheel and sdist into dist/
 	@rm -f dist/txn_ingestor-*
 	@$(BIN)/hatchling build
+
+.PHONY: release
+release: setup ## Build a release into dist/: sdist, wheels, SBOMs, checksums; needs a clean commit, and no network
+	@$(BIN)/python .ci/release.py
 
 # dev first: the other locks are cut from it, so that installing one after another never changes a version.
 COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \

@@ -29,7 +29,7 @@ USER 10001:10001
 WORKDIR /var/lib/ingestor
 # Spark's scratch space and the jars that Ivy fetches: mount a volume at HOME, and a tmpfs at /tmp.
 ENV PATH=/opt/ingestor/bin:$PATH HOME=/var/lib/ingestor PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-# A job ends with its exit code; whoever starts it looks at that.
+# A job ends, and its exit code tells how.
 HEALTHCHECK NONE
 ENTRYPOINT ["/opt/ingestor/bin/python", "-m", "spark_jobs"]
 CMD ["--help"]

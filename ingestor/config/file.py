@@ -47,7 +47,7 @@ def _parse(text: str, path: Path) -> object:
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         if root is None:
-            raise ConfigError(f"{path}: is empty", hint="see README, Configuration, for a first one")
+            raise ConfigError(f"{path}: is empty", hint="see README.md for a first one")
         problems = list(_duplicates(root))
         if problems:
             raise as_error(str(path), problems)
@@ -89,7 +89,7 @@ def _duplicates(root: yaml.Node) -> Iterator[Problem]:
                     continue
                 dotted, line = f"{key}.{name.value}".lstrip("."), name.start_mark.line + 1
                 if name.value in lines:
-                    what = f"stands twice, in line {lines[name.value]} and in line {line}"
+                    what = f"is there twice, in line {lines[name.value]} and in line {line}"
                     yield Problem(dotted, what, "keep one of them")
                 lines[name.value] = line
                 waiting.append((value, dotted))
@@ -109,7 +109,7 @@ def _keep_verbatim(root: yaml.Node) -> None:
 def expand(document: object, path: Path, environ: Mapping[str, str]) -> dict[str, object]:
     """Return the document with `${VAR}` and `${VAR:-default}` replaced in all its values."""
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: is no mapping of keys to values", hint="start with app_id: NAME")
+        raise ConfigError(f"{path}: is not a mapping of keys to values", hint="start with app_id: NAME")
     expander = _Expander(environ)
     expanded = {str(key): expander.value(value, str(key), 1) for key, value in document.items()}
     expander.check_keys(document, "")
@@ -150,7 +150,7 @@ class _Expander:
         """Keys are text; YAML reads an unquoted `on` or `2024-01-01` as something else."""
         for key in mapping:
             if not isinstance(key, str):
-                problem = Problem(f"{prefix}{key}", "is a key that is no text", "put it in quotes")
+                problem = Problem(f"{prefix}{key}", "is a key that is not text", "put it in quotes")
                 self.problems.append(problem)
 
     def _text(self, text: str, key: str) -> str:

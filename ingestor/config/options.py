@@ -22,13 +22,13 @@ class _Fixed(NamedTuple):
     because: str
 
 
-_TOO_EARLY = "Kafka would take records as done that are not in the table yet"
+_TOO_EARLY = "Kafka would count records as done before they are in the table"
 _KAFKA_FIXED = {
     "enable.auto.commit": _Fixed(_NO, _TOO_EARLY),
     "auto.commit.enable": _Fixed(_NO, _TOO_EARLY),
     "enable.auto.offset.store": _Fixed(_NO, "only what is in the table may be stored as done"),
     "isolation.level": _Fixed(("read_committed",), "records of aborted transactions would land"),
-    "auto.offset.reset": _Fixed(("error",), "an offset out of range must be seen, not jumped over"),
+    "auto.offset.reset": _Fixed(("error",), "an offset out of range must be noticed, not skipped"),
     "enable.partition.eof": _Fixed(("true", "t", "1"), "the end of a partition must be seen"),
 }
 # What the ingestor itself calculates with.
@@ -67,7 +67,7 @@ def _kafka(options: Mapping[str, object]) -> Iterator[Problem]:
             what = f"must be {fixed.allowed[0]}: {fixed.because}"
             yield Problem(f"kafka.{name}", what, "leave it out, the ingestor sets it")
         elif name.endswith("_cb") or name in _CALLBACKS:
-            yield Problem(f"kafka.{name}", "is no setting but a Python object", "leave it out")
+            yield Problem(f"kafka.{name}", "is a Python object, not a setting", "leave it out")
         elif name in _WHOLE_NUMBERS and isinstance(text, str) and not _NUMBER.fullmatch(text):
             yield Problem(f"kafka.{name}", "is not a whole number above 0", "write plain digits")
 

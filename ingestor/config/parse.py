@@ -1,4 +1,4 @@
-"""The `parse` section: what the Spark jobs make of a route's raw table (README, "Parsing").
+"""The `parse` section: what the Spark jobs make of a route's raw table (docs/configuration.md).
 
 Only its shape is checked here, without Spark; whether a schema or a rule fits, the job finds out.
 """
@@ -56,7 +56,7 @@ class CsvSettings(Section):
         chars = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
         for name, char in chars.items():
             if char is not None and char in "\r\n":
-                raise refuse(f"has a {name} that ends lines", "choose another character")
+                raise refuse(f"has a line break as {name}", "choose another character")
         if self.delimiter in (self.quote, self.escape):
             other = "quote" if self.delimiter == self.quote else "escape"
             raise refuse(f"has the same character as delimiter and {other}", "choose different ones")
@@ -137,8 +137,8 @@ class ParseSettings(Section):
     @model_validator(mode="after")
     def _nothing_is_left_unread(self) -> Self:
         if self.timestamps and not self.strict:
-            hint = "drop timestamps, or strict: false, which leaves all values to Spark's own conversions"
-            raise refuse("has timestamps that strict: false would not look at", hint)
+            hint = "drop timestamps, or strict: false: it leaves all values to Spark's own conversions"
+            raise refuse("has timestamps, which strict: false ignores", hint)
         if self.csv.header and "csv" not in self.formats:
             raise refuse("has a csv.header but no csv", "add csv to formats, or drop the other")
         return self

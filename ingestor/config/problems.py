@@ -32,7 +32,7 @@ _WORDS = (
     ("int_", "is not a whole number", "write a whole number"),
     ("float_", "is not a number", "write a number"),
     ("byte_size", "is not a size", "write bytes with a unit, such as 128MiB"),
-    ("string_pattern", "is not of the right form", "see README, Configuration"),
+    ("string_pattern", "does not have the right form", "see docs/configuration.md"),
     ("finite_number", "is not a number", "write a number"),
     ("tuple_type", "is not a list", "write a list, such as [a, b]"),
     ("dict_type", "is not a mapping", "write keys and values below it, or {}"),

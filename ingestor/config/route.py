@@ -92,7 +92,7 @@ class Route(Section):
         level_max = _LEVELS_MAX.get(match[1], 0) if match else 0
         if match is None or (match[2] is not None and not 1 <= int(match[2]) <= level_max):
             raise refuse(
-                "is no compression",
+                "is not a compression",
                 "choose zstd, zstd:1 to zstd:22, gzip, gzip:1 to gzip:9, snappy, lz4 or none",
             )
         return "none" if text == "uncompressed" else text

@@ -27,7 +27,7 @@ def problems(settings: Settings) -> Iterator[Problem]:
     for name in settings.parse:
         if name not in settings.routes:
             known = ", ".join(settings.routes)
-            yield Problem(f"parse.{name}", "is no route", f"use the name of a route: {known}")
+            yield Problem(f"parse.{name}", "is not a route", f"use the name of a route: {known}")
     yield from _places(settings)
 
 
@@ -67,7 +67,7 @@ def _two_routes(one: Route, other: Route, settings: Settings) -> Iterator[Proble
         what = f"has the table of route {one.name}, but other extra_columns or partition_by"
         yield Problem(key, what, "make both equal, or use two tables")
     if "{topic}" not in settings.txn_app_id:
-        what = f"without {{topic}} the routes {one.name} and {other.name} can't share a table"
+        what = f"has no {{topic}}, so the routes {one.name} and {other.name} can't share a table"
         yield Problem("txn_app_id", what, "use two tables, or the default txn_app_id")
 
 
@@ -122,7 +122,7 @@ def _places(settings: Settings) -> Iterator[Problem]:
     for (one, here), (other, there) in itertools.combinations(places.items(), 2):
         if same_place(here, there):
             if not {one, other} <= raw:
-                yield Problem(other, f"is the place of {one} too", "give each a place of its own")
+                yield Problem(other, f"is the location of {one} too", "give each a location of its own")
         elif _inside(here, there) or _inside(there, here):
             yield Problem(other, f"overlaps with {one}", "put neither inside the other")
 

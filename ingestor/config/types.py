@@ -76,13 +76,13 @@ def _instant(value: object) -> object:
         if isinstance(moment, datetime) and moment.tzinfo is not None:
             moment = moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise refuse("is no time", hint) from None
+        raise refuse("is not a time", hint) from None
     if not isinstance(moment, date):
-        raise refuse("is no time", hint)
+        raise refuse("is not a time", hint)
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise refuse("has no time zone", hint)
     if moment.timestamp() < 0:
-        raise refuse("lies before 1970, where Kafka has no timestamps", hint)
+        raise refuse("is before 1970, where Kafka has no timestamps", hint)
     return moment
 
 
@@ -100,7 +100,7 @@ def _duration(value: object) -> object:
             return parsed
     except (ValueError, OverflowError):
         pass
-    raise refuse("is no duration", "write a number with a unit: 90s, 15m, 24h or 7d")
+    raise refuse("is not a duration", "write a number with a unit: 90s, 15m, 24h or 7d")
 
 
 def place(text: str, info: ValidationInfo) -> str:
@@ -109,7 +109,7 @@ def place(text: str, info: ValidationInfo) -> str:
     Symbolic links stay: where a mounted configuration really lies changes with every update of it.
     """
     if not text.strip() or not text.isprintable():
-        raise refuse("is no path", "write a path or a URL such as s3://bucket/folder")
+        raise refuse("is not a path", "write a path or a URL such as s3://bucket/folder")
     if "://" in text:
         return _url(text)
     if _SCHEME.match(text):
@@ -125,7 +125,7 @@ def _unescaped(path: str) -> str:
     """Refuse a local path that delta-rs takes for the escaped name of another one: it writes here and reads there."""
     escaped = None if "://" in path else _ESCAPED.search(path)
     if escaped is not None:
-        what = f"means {path}, and {escaped[0]} in a path is another character to delta-rs"
+        what = f"means {path}, where delta-rs takes {escaped[0]} for another character"
         raise refuse(what, "rename that folder, or choose another path: no % before two hex digits")
     return path
 
@@ -135,9 +135,9 @@ def _url(text: str) -> str:
     try:
         url = urlsplit(text)
     except ValueError:
-        raise refuse("is no URL", hint) from None
+        raise refuse("is not a URL", hint) from None
     if url.scheme == "memory":
-        raise refuse("ends with the process", "choose a place that lasts")
+        raise refuse("is lost when the process ends", "choose a path that lasts")
     if url.scheme == "file":
         if url.netloc not in ("", "localhost") or not url.path:
             raise refuse("names no local file", "write an absolute path, or file:///path")
@@ -186,13 +186,13 @@ def _check_regex(pattern: str, *, alone: bool) -> None:
             warnings.simplefilter("error")  # a set that a later Python will read differently
             re.compile(pattern)
     except (re.error, Warning, RecursionError, OverflowError):
-        raise refuse("is no valid regex", "correct the regex, or name the topics") from None
+        raise refuse("is not a valid regex", "correct the regex, or name the topics") from None
 
 
 def _route_name(name: str) -> str:
     """Refuse a route name that would not do as a metric label, a file name and an argument."""
     if not _ROUTE_NAME.fullmatch(name):
-        raise refuse("is no route name", "name routes with letters, digits, dots, _ and -")
+        raise refuse("is not a route name", "name routes with letters, digits, dots, _ and -")
     return name
 
 

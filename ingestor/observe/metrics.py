@@ -1,7 +1,7 @@
 """What the ingestor counts, for Prometheus: the only importer of its client.
 
-Every method is called per batch, commit or rebalance, never per record. The names and labels are a contract (README,
-"Metrics"); dashboards and alerts depend on them.
+Every method is called per batch, commit or rebalance, never per record. The names and labels are a contract
+(docs/operations.md); dashboards and alerts depend on them.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def test_a_killed_process_leaves_parts_that_a_lifecycle_rule_removes(
 ) -> None:
     """What was sent before stays as an unfinished upload: no object, seen in no listing, and paid for.
 
-    Nobody but the bucket's own rule can tell that it will never be finished; see the README.
+    Nobody but the bucket's own rule can tell that it will never be finished; see docs/configuration.md.
     """
     writer = written(storage, 12 * MIB)
     unfinished = store.uploads(bucket)  # a kill would come now

@@ -1,10 +1,14 @@
-"""README and docs/ say what is so: every command runs, every table is the program's own, every link leads somewhere."""
+"""The documents say what is so: every command runs, every table is the program's own, every link leads somewhere."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,13 +27,17 @@ from ingestor.observe.metrics import Metrics
 from ingestor.records import RawSchema
 from tests.support.kafka import topics
 from tests.support.process.command import Command, ingestor, refused
+from tests.support.process.quick_java import quick_java
 from tests.support.tools import config_table
 
 if TYPE_CHECKING:
     from tests.support.kafka.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 TOPIC = "user.events.v1"
 RECORDS = 150  # in each of two partitions
 KDI_RECORDS = 100  # that kafka-delta-ingest had landed of partition 0
@@ -44,6 +52,14 @@ ELSEWHERE = {
         "test_compose_reads_the_file",
     ),
     "kubectl apply -k docker/kubernetes": ("tests/operation/test_deployment_files.py", "test_kustomize_builds_it"),
+    "docker run --detach --publish 9092:9092 apache/kafka:4.1.0": ("docker/compose.yaml", "image: apache/kafka:4.1.0"),
+    ". .venv/bin/activate": ("Makefile", "VENV := .venv\n"),
+    "make lint": (".ci/run", "make lint"),
+    "make release": ("tests/operation/test_release.py", "release.py"),
+    "make model": ("tests/machine/test_model.py", "each_break_is_found_out"),
+    **{f"make {name}": ("Makefile", f"{name}: setup ## ") for name in ("mutants", "soak", "bench", "bench-check")},
+    "make help": ("Makefile", "help: ## "),
+    ".venv/bin/python -m tests.mutants": ("Makefile", "-m tests.mutants"),
 }
 # Those that need a loss, a quarantine table or a JVM have tests of their own, which name them.
 PROVEN = {
@@ -76,6 +92,9 @@ def commands(path: Path) -> list[str]:
 
 def proven(command: str) -> tuple[str, str] | None:
     """Return which test proves a command that is not run here, and a word that stands in it."""
+    if command.startswith(".venv/bin/pytest "):
+        file, *rest = command.split()[1:]
+        return file, rest[-1] if rest else "def test_"
     known = {**ELSEWHERE, **PROVEN}
     return next((known[start] for start in known if command == start or command.startswith(f"{start} ")), None)
 
@@ -179,6 +198,49 @@ def test_a_kdi_table_under_another_name_is_refused(world: World) -> None:
     refused("run", world.folder / "wrong.yaml", "--once", code=2, words=["orders-0"], environ=world.environ)
 
 
+@pytest.mark.integration
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_getting_started_works_as_it_is_written(tmp_path: Path, kafka: Cluster) -> None:
+    """Its commands and programs in order, down to the rows of silver."""
+    page = ROOT / "docs" / "get-started.md"
+    (tmp_path / "shop.yaml").write_text(blocks(page, "yaml")[0] + "http: {port: 0}\n")
+    world = World(tmp_path, {"KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap})
+    said, printed = [], []
+    for language, block in re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        if language == "python":
+            printed.append(call(world, "-c", block))
+            continue
+        for command in block.splitlines():
+            if command.startswith("python "):
+                printed.append(call(world, *command.split()[1:]))
+            elif command not in ELSEWHERE:
+                said.append(world.run(command))
+    assert "every offset once" in said[-1]
+    produced, raw, balance, silver = printed
+    assert produced == ""
+    assert sum(row["records"] for row in map(ast.literal_eval, raw.splitlines())) == 1000
+    assert json.loads(balance.splitlines()[-1])["silver"] == 1000
+    customers = [(row["customer"], row["orders"]) for row in map(ast.literal_eval, silver.splitlines())]
+    assert customers == [(f"c{number}", 100) for number in range(10)]
+
+
+def call(world: World, *arguments: str) -> str:
+    """Run Python in the world's folder; return what it prints."""
+    environ = {**quick_java(), **world.environ}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=world.folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def leave_kdi_table(path: Path) -> Path:
     """Write what kafka-delta-ingest leaves: rows, and in the same commit a txn `app_id-partition`."""
     rows: dict[str, list[Any]] = {
@@ -232,7 +294,7 @@ def test_the_configuration_table_is_that_of_the_settings() -> None:
 
 
 def test_the_metrics_table_is_that_of_the_metrics() -> None:
-    table = re.findall(r"^\| `(ingestor_\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    table = re.findall(r"^\| `(ingestor_\w+)` \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
     metrics = Metrics()
     named = {
         f"{family.name}_total" if family.type == "counter" else family.name for family in metrics.registry.collect()
@@ -246,10 +308,9 @@ def test_every_exit_code_has_its_page_and_its_line() -> None:
         *(kind.exit_code for kind in (IngestorError, ConfigError, DataLossError, RefusedError, OccExhaustedError)),
     }
     runbook = (ROOT / "docs" / "operations.md").read_text()
-    readme = (ROOT / "README.md").read_text()
     for code in codes:
         assert f"### Exit {code}\n" in runbook
-        assert re.search(rf"^\| {code} \| ", readme, re.MULTILINE)
+        assert re.search(rf"^\| {code} \| ", runbook, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.stem)
@@ -263,6 +324,26 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         if anchor:
             titles = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, target
+
+
+def test_readme_is_a_front_door() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 200
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", (ROOT / "README.md").read_text()))
+    assert linked == {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+
+
+@pytest.mark.parametrize("package", ["ingestor", "spark_jobs"])
+def test_contributing_names_every_room(package: str) -> None:
+    tables = (ROOT / "CONTRIBUTING.md").read_text().partition("## Run one test")[0]
+    rooms = {path.parent.name for path in (ROOT / package).glob("*/**/__init__.py")}
+    assert rooms - set(re.findall(r"`(\w+)/`", tables)) == set()
+
+
+def test_the_glossary_is_short_and_says_each_word_once() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("| word | means | not |\n|---|---|---|\n")[2]
+    words = [word for row in table.splitlines() for word in row.split("|")[1].strip().split(", ")]
+    assert len(table.splitlines()) <= 25
+    assert len(words) == len(set(words))
 
 
 def test_screenshots_are_small() -> None:

@@ -122,7 +122,7 @@ def test_a_command_line_that_can_not_be_meant_is_refused(arguments: tuple[str, .
         ({"schema": "stream_offset LONG"}, "stream_offset is a column that silver has anyway"),
         ({"schema": "`odd-name` STRING"}, "odd-name can't be a field of Avro"),
         ({"schema": None}, "parse.events.schema: is missing"),
-        ({"quarantine": "raw-silver"}, "parse.events.quarantine: is the place of parse.events.table too"),
+        ({"quarantine": "raw-silver"}, "parse.events.quarantine: is the location of parse.events.table too"),
         ({"required": ["user"]}, "parse.events.required: user is no field of the schema"),
         ({"required": ["place.town"]}, "place.town is no field"),
         ({"cob": {"field": "amount"}}, "parse.events.cob.field: amount is DOUBLE"),

@@ -1,6 +1,6 @@
-"""The configuration as README shows it: every key and its default, taken from the settings.
+"""The table of docs/configuration.md: every key and its default, taken from the settings.
 
-`python -m tests.support.tools.config_table` writes keys and defaults into README; the third column stays.
+`python -m tests.support.tools.config_table` writes keys and defaults into it; the third column stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 HEAD = "| key | default | |\n|---|---|---|\n"
 _NAMED = {"routes": "routes.NAME", "parse": "parse.NAME"}
 _NEEDS_QUOTES = "{},: "  # at either end
@@ -85,7 +85,7 @@ def _scalar(value: object) -> str:
 
 
 def written() -> dict[str, tuple[str, str]]:
-    """Return what README says: by key the default, and the explanation."""
+    """Return what the page says: by key the default, and the explanation."""
     return {
         key: (default, text)
         for key, default, text in re.findall(r"^\| `([^`]+)` \| (.*?) \| (.*) \|$", _table(), re.MULTILINE)
@@ -93,7 +93,7 @@ def written() -> dict[str, tuple[str, str]]:
 
 
 def _table() -> str:
-    text = README.read_text()
+    text = PAGE.read_text()
     start = text.index(HEAD) + len(HEAD)
     return text[start : text.index("\n\n", start) + 1]
 
@@ -105,7 +105,7 @@ def main() -> None:
         f"| `{key}` | {default if default == 'required' else f'`{default}`'} | {known.get(key, ('', ''))[1]} |\n"
         for key, default in rows().items()
     )
-    README.write_text(README.read_text().replace(HEAD + _table(), HEAD + lines))
+    PAGE.write_text(PAGE.read_text().replace(HEAD + _table(), HEAD + lines))
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def test_numbers_for_other_libraries_stay_as_they_are_written(tmp_path: Path, wr
 def test_a_key_that_stands_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
     error = refusal(tmp_path, "a:\n  b: 1\n  c: 2\n  b: 3\n")
 
-    assert "a.b: stands twice, in line 2 and in line 4" in error.message
+    assert "a.b: is there twice, in line 2 and in line 4" in error.message
 
 
 def test_anchors_and_merges_work(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_key_may_be_called_null(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         ("# nothing", "is empty"),
-        ("- a", "is no mapping"),
+        ("- a", "is not a mapping"),
         ("a: [1", "line 1"),
         ("a: 1\n b: 2", "line 2"),
         ("--- {a: 1}\n--- {b: 2}", "line 2"),
@@ -121,8 +121,8 @@ def test_a_key_may_be_called_null(tmp_path: Path) -> None:
         ("a: !!python/object:os.system x", "line 1"),
         ("a: !!binary aGk=", "a: is of a YAML type that no setting has"),
         ("a: !!set {b}", "a: is of a YAML type that no setting has"),
-        ("a: {on: 1}", "a.True: is a key that is no text"),
-        ("1: x", "1: is a key that is no text"),
+        ("a: {on: 1}", "a.True: is a key that is not text"),
+        ("1: x", "1: is a key that is not text"),
         ("a: &x [*x]", "is nested too deeply"),
         ("a: " + "[" * 5_000 + "]" * 5_000, "is nested too deeply"),
         ("a: {? [b] : c}", "line 1"),
