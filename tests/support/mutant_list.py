@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tests.support.mutant import Mutant
+from tests.support.spark_mutants import SPARK_MUTANTS
 
 _MACHINE = "tests/machine/test_exactly_once.py"
 _CONTRACT = "tests/contract/test_table_contract.py"
@@ -10,17 +11,6 @@ _CONTRACT = "tests/contract/test_table_contract.py"
 
 def _unit(name: str) -> str:
     return f"tests/unit/test_{name}.py"
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One break: `old` stands exactly once in the file and becomes `new`; one of `tests` must fail then."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
 
 
 _POWER_CUT = "tests/faults/test_power_cut.py"
@@ -1148,4 +1138,5 @@ MUTANTS = (
         "        if False:\n",
         (_unit("settings_refused"),),
     ),
+    *SPARK_MUTANTS,
 )
