@@ -71,7 +71,7 @@ SPARK_MUTANTS = (
         _EXACTLY_ONCE,
     ),
     Mutant(
-        "a step given up that has begun to land",
+        "a step carried out that is given up by half",
         "spark_jobs/work.py",
         "        if landed is not None:\n            return landed.void\n",
         "",

@@ -160,6 +160,14 @@ def test_a_step_whose_silver_landed_first_is_not_given_up(disk: Disk, route: Rou
     assert route.run(OTHER).take_up("parse") == ROWS
 
 
+def test_a_step_that_another_run_has_begun_to_give_up_is_given_up(disk: Disk, route: Route) -> None:
+    """Also by a run that has its plan: its other half can't land any more."""
+    assert disk.run().claim(step())
+    route.quarantine.there[0] = Landed(void=True)
+    assert route.run().take_up("parse") == Balance()
+    assert (route.done, route.silver.there) == ([], {0: Landed(void=True)})
+
+
 @pytest.mark.parametrize("why", ["plan", "rows"])
 def test_a_step_that_has_not_landed_is_given_up(disk: Disk, route: Route, why: str) -> None:
     """By another plan, or where its rows were deleted since; nothing of it can land any more."""
