@@ -1,7 +1,8 @@
 """`vacuum`: files that no version within the retention needs, unless an unfinished parse still does.
 
 Compaction takes files out of the table that the parse stream has yet to read: it reads what was appended, not what that
-became. As long as such files are there all is well; a vacuum that removes them would lose their rows to silver.
+became; and of an entry that rewrites files, also those that were rewritten. As long as such files are there all is
+well; a vacuum that removes them would lose their rows to silver.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from ingestor.errors import DataLossError
 from spark_jobs.runtime import failures
@@ -23,7 +26,10 @@ if TYPE_CHECKING:
 
 _HOUR_MS = 3_600_000
 _SHOWN_MAX = 1_000  # of a dry run, by Delta itself
-_ACTIONS = "add STRUCT<path: STRING, dataChange: BOOLEAN>, remove STRUCT<path: STRING, deletionTimestamp: BIGINT>"
+_ACTIONS = (
+    "add STRUCT<path: STRING, dataChange: BOOLEAN>, "
+    "remove STRUCT<path: STRING, dataChange: BOOLEAN, deletionTimestamp: BIGINT>"
+)
 _PARSE_FIRST = "run `spark_jobs parse` to its end first, or keep removed files for longer"
 
 
@@ -67,10 +73,13 @@ def _refuse_unparsed(session: SparkSession, route: Route, hours: int) -> None:
     if begin is None:
         return  # a first parse begins with what is live
     entries = _entries_since(session, route, begin)
-    added = entries.where("add IS NOT NULL AND coalesce(add.dataChange, true)").select("add.path")
+    added = entries.where("add IS NOT NULL AND coalesce(add.dataChange, true)").select("entry", "add.path")
+    removed = entries.where("remove IS NOT NULL AND coalesce(remove.dataChange, true)").select("entry", "remove.path")
+    replaced = removed.join(added, "entry", "left_semi")  # which the parse compares with what took their place
     cutoff = int(time.time() * 1000) - min(hours * _HOUR_MS, _retention_ms(session, log))
     gone = entries.where(f"remove IS NOT NULL AND coalesce(remove.deletionTimestamp, 0) <= {cutoff}")
-    doomed = added.join(gone.select("remove.path"), "path", "left_semi").distinct().count()
+    needed = added.unionByName(replaced).select("path").distinct()
+    doomed = needed.join(gone.select("remove.path"), "path", "left_semi").count()
     if doomed:
         msg = f"route {route.name}: {doomed:,} files of {route.raw} hold rows that are not parsed yet, and would go"
         raise DataLossError(msg, hint=_PARSE_FIRST)
@@ -94,12 +103,13 @@ def _unread(checkpoint: Checkpoint, route: Route) -> int | None:
 
 
 def _entries_since(session: SparkSession, route: Route, version: int) -> DataFrame:
-    """Return the log's entries from a version on; refuse if some of them are gone."""
+    """Return the actions of the log from a version on, each with its entry; refuse if some of them are gone."""
     folder = f"{spark_path(route.raw)}/_delta_log"
     versions = sorted(v for v in map(is_entry, Files(session).names(folder)) if v is not None and v >= version)
     if len(versions) < TableLog(session, route.raw).version - version + 1:
         msg = f"route {route.name}: log entries of {route.raw} from version {version} on are gone, but not parsed yet"
         raise DataLossError(msg, hint="nothing may be removed; `spark_jobs reset` reads the table from its start")
     if not versions:
-        return session.createDataFrame([], _ACTIONS)
-    return session.read.schema(_ACTIONS).json([f"{folder}/{each:020d}.json" for each in versions])
+        return session.createDataFrame([], f"{_ACTIONS}, entry STRING")
+    actions = session.read.schema(_ACTIONS).json([f"{folder}/{each:020d}.json" for each in versions])
+    return actions.withColumn("entry", F.col("_metadata.file_name"))

@@ -18,11 +18,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.support.mutant_list import MUTANTS, Mutant
+from tests.support.mutant_list import MUTANTS
+
+if TYPE_CHECKING:
+    from tests.support.mutant import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("ingestor", "tests", "docs", "pyproject.toml")
+COPIED = ("ingestor", "spark_jobs", "tests", "docs", "pyproject.toml")
 AT_ONCE = 2
 TIMEOUT_SECONDS = 600
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -44,7 +48,9 @@ def main() -> int:
     parser.add_argument("-k", dest="word", default="", help="only mutants whose name or file contains this")
     parser.add_argument("--all-tests", action="store_true", help="go on after the first test that notices")
     options = parser.parse_args()
-    chosen = [mutant for mutant in MUTANTS if options.word in f"{mutant.file}: {mutant.name}"]
+    chosen = [mutant for mutant in MUTANTS if options.word in f"{mutant.path}: {mutant.name}"]
+    if not chosen:
+        parser.error(f"no mutant's name or file contains {options.word!r}")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         base = Path(folder) / "base"
@@ -72,7 +78,7 @@ def judge(mutant: Mutant, base: Path, already: list[str], *, all_tests: bool) ->
     with tempfile.TemporaryDirectory(prefix="mutant-", dir=base.parent) as folder:
         copy = Path(folder) / "copy"
         copy_sources(base, copy)
-        source = copy / "ingestor" / mutant.file
+        source = copy / mutant.path
         text = source.read_text()
         if text.count(mutant.old) != 1:
             trouble = f"its text is {text.count(mutant.old)} times in {mutant.file}: write the mutant anew"

@@ -1,7 +1,8 @@
 """Avro records: plain, behind a schema's fingerprint (single-object encoding), or behind a registry's schema id.
 
 Avro's decoder stops where the schema ends, whatever comes after. So each record is read with sixteen bytes after it
-that must come out again (`avro.with_end`).
+that must come out again (`avro.with_end`). It also drops the bits that a whole number has no room for: ints are read as
+longs (`avro_resolution`), and the tenth byte of a long is looked at (`_cut`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.avro.functions import from_avro
 
-from spark_jobs.plan import avro
+from spark_jobs.plan import avro, ddl
 from spark_jobs.rows import avro_resolution, shapes, values
 
 if TYPE_CHECKING:
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
 
     from spark_jobs.plan.plan import Plan
 
-_BODY, _READ, _FOUND, _WRITER, _FRAMED, _VALUES = (
-    f"__avro_{name}" for name in ("body", "read", "found", "writer", "framed", "values")
+_BODY, _READ, _FOUND, _WRITER, _FRAMED, _VALUES, _LONG = (
+    f"__avro_{name}" for name in ("body", "read", "found", "writer", "framed", "values", "long")
 )
 _SINGLE_OBJECT = "C301"
 _SINGLE_HEAD_BYTES = 10
 _REGISTRY_MAGIC = "00"
 _REGISTRY_HEAD_BYTES = 5
+_WHOLE = ("TINYINT", "SMALLINT", "INT", "DATE")  # Avro's int
+_OF_LONG = (*_WHOLE, "BIGINT", "TIMESTAMP")
+_TOO_MUCH = r"[\x02-\x7f]"  # for the tenth byte of a long: one bit of it is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,13 @@ def read(rows: DataFrame, plan: Plan, payload: Column, kind: Column) -> tuple[Da
         rows = rows.withColumn(_FRAMED, _decoded(_with_end(behind), avro_resolution.readable(schema)))
         ambiguous = _ends(F.col(_FRAMED), behind)
     fits = _ends(F.col(_FOUND), F.col(_BODY))
-    rows = rows.withColumn(_VALUES, F.when(F.col(_FOUND).isNotNull(), _values(plan)))
+    there = F.col(_FOUND).isNotNull()
+    rows = rows.withColumns(
+        {
+            _VALUES: F.when(there, _values(plan)),
+            _LONG: F.when(there, _text(F.col(_BODY)).rlike(r"[\x80-\xff]{9}" + _TOO_MUCH)),
+        }
+    )
     return rows, Records(fits, ambiguous, F.col(_VALUES), _fault(plan))
 
 
@@ -84,11 +94,18 @@ def _by_writer(plan: Plan, schema: dict[str, avro.Json]) -> Column:
         pair = None if text is None else avro_resolution.pair(schema, avro.load(text), lenient=not plan.avro_by_user)
         if pair is not None:
             ids.setdefault((json.dumps(pair[0]), json.dumps(pair[1])), []).append(number)
-    found = F.when(F.col(_WRITER).isNull(), _decoded(F.col(_READ), reader))
+    found, columns = F.when(F.col(_WRITER).isNull(), _decoded(F.col(_READ), reader)), _columns(reader)
     for (writer, as_reader), numbers in ids.items():
         heads = [F.unhex(F.lit(f"{number:08x}")) for number in numbers]
-        found = found.when(F.col(_WRITER).isin(*heads), _decoded(F.col(_READ), json.loads(writer), as_reader))
+        read = _decoded(F.col(_READ), json.loads(writer), as_reader)
+        if _columns(json.loads(as_reader)) != columns:  # its ints are ints
+            read = read.cast(columns)
+        found = found.when(F.col(_WRITER).isin(*heads), read)
     return found
+
+
+def _columns(schema: dict[str, avro.Json]) -> str:
+    return f"STRUCT<{ddl.render(avro.fields(avro.with_end(schema)))}>"
 
 
 def _decoded(body: Column, writer: dict[str, avro.Json], reader: str | None = None) -> Column:
@@ -109,29 +126,57 @@ def _values(plan: Plan) -> Column:
 
 def _fault(plan: Plan) -> Column:
     """Return which values silver can't hold, in one text; null if none."""
-    leaf = _leaf(plan)
+    leaf, cut = _leaf(plan), shapes.Leaf(lambda kind, _: kind in _OF_LONG, lambda x, kind, _: _cut(x, kind))
     told = []
     for each in plan.fields:
-        lost = shapes.lost(F.col(_FOUND)[each.name], F.col(_VALUES)[each.name], each, leaf)
+        found = F.col(_FOUND)[each.name]
+        lost = shapes.lost(found, F.col(_VALUES)[each.name], each, leaf)
+        lost |= F.col(_LONG) & shapes.anywhere(found, each.type, each.name, cut)
         told.append(F.when(lost, F.lit(f"malformed:{each.name}")))
     return F.nullif(F.concat_ws(";", *told), F.lit(""))
 
 
 def _leaf(plan: Plan) -> shapes.Leaf:
-    return shapes.Leaf(lambda kind, path: plan.strict and _limited(kind, path), lambda x, kind, _: _value(x, kind))
+    return shapes.Leaf(
+        lambda kind, _: kind in _WHOLE or (plan.strict and _limited(kind)),
+        lambda x, kind, _: _value(x, kind, strict=plan.strict),
+    )
 
 
-def _limited(kind: str, _path: str) -> bool:
+def _limited(kind: str) -> bool:
     """Tell whether Avro's bytes may say what the type can't hold."""
-    return kind in ("STRING", "DATE", "TIMESTAMP") or kind.startswith("DECIMAL")
+    return kind in ("STRING", "TIMESTAMP") or kind.startswith("DECIMAL")
 
 
-def _value(found: Column, kind: str) -> Column:
+def _value(found: Column, kind: str, *, strict: bool) -> Column:
     if kind == "STRING":
         return F.when(F.is_valid_utf8(found), found)
-    if kind in ("DATE", "TIMESTAMP"):
-        return values.within_years(found.cast(kind), kind)
-    return found.try_cast(kind)
+    if kind == "DATE":
+        day = F.date_from_unix_date(found.try_cast("int"))
+        return values.within_years(day, kind) if strict else day
+    return values.within_years(found, kind) if kind == "TIMESTAMP" else found.try_cast(kind)
+
+
+def _cut(found: Column, kind: str) -> Column:
+    """Tell whether the record spells a long of more than 64 bits that is read as this number.
+
+    Nine bytes say 63 bits of it. Asked only where nine such bytes are followed by too much somewhere.
+    """
+    if kind != "TIMESTAMP":
+        return _spelled(found)
+    micros = F.unix_micros(found)
+    return _spelled(micros) | _spelled(F.call_function("div", micros, F.lit(1000)))
+
+
+def _spelled(number: Column) -> Column:
+    bits = F.shiftleft(number, 1).bitwiseXOR(F.shiftright(number, 63))
+    chars = (F.char(F.shiftrightunsigned(bits, 7 * at).bitwiseAND(0x7F).bitwiseOR(0x80)) for at in range(9))
+    return F.rlike(_text(F.col(_BODY)), F.concat(*chars, F.lit(_TOO_MUCH)))
+
+
+def _text(body: Column) -> Column:
+    """Return bytes as a text of as many characters, for patterns."""
+    return F.decode(body, "ISO-8859-1")
 
 
 def _ends(found: Column, body: Column) -> Column:

@@ -3,6 +3,9 @@
 Avro resolves names, aliases, defaults and promotions. It does not look at logical types: milliseconds would be read as
 microseconds, and a decimal of another scale as another number. So the reader takes over the writer's unit of a time,
 and a pair of schemas whose logical types can't be reconciled is no pair: such records are malformed.
+
+An int is written as a long is, but Avro's reader drops the bits that an int has no room for. So ints are read as longs,
+and whether they fit is asked after.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spark_jobs.plan.avro import Json
 
 _PRECISION_MAX = 38
@@ -19,18 +24,21 @@ _LOCAL = "local-"
 
 
 def readable(schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
-    """Return a schema that Spark reads without changing numbers; the bytes that it stands for are the same.
+    """Return a schema that Spark reads without changing numbers; the bytes that it stands for are the same."""
+    return _with_ints_as("long", _unrounded(schema))
+
+
+def _unrounded(schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
+    """Return a schema with room for all digits of its decimals, and its times in UTC.
 
     Of a decimal with more digits than its precision Spark keeps the lower half, unless the precision is the greatest;
     whether a number fits is asked after.
     """
     if isinstance(schema, list):
-        return [readable(each) for each in schema]
+        return [_unrounded(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: readable(value) if key in ("type", "items", "values") else value for key, value in schema.items()}
-    if "fields" in schema:
-        found["fields"] = [{**field, "type": readable(field["type"])} for field in schema["fields"]]
+    found = _inside(schema, _unrounded)
     logical = schema.get("logicalType")
     if logical == "decimal":
         digits = len(str(1 << (8 * schema["size"] - 1))) - 1 if "size" in schema else _PRECISION_MAX
@@ -40,16 +48,49 @@ def readable(schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
     return found
 
 
+def _with_ints_as(whole: str, schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
+    """Return a schema with another type, or the same, for each int, without its logical type.
+
+    A union has each type once: beside a long an int stays one.
+    """
+    if isinstance(schema, list):
+        mixed = {"int", "long"} <= set(map(_base, schema))
+        return [_with_ints_as("int" if mixed else whole, each) for each in schema]
+    if not isinstance(schema, dict):
+        return whole if schema == "int" else schema
+    found = _inside(schema, lambda inner: _with_ints_as(whole, inner))
+    if schema.get("type") == "int":
+        found.pop("logicalType", None)
+    return found
+
+
+def _base(schema: Any) -> str:  # noqa: ANN401 - a schema is any JSON
+    while isinstance(schema, dict):
+        schema = schema["type"]
+    return str(schema)
+
+
+def _inside(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a schema with the types that it is made of changed."""
+    found = {key: change(value) if key in ("type", "items", "values") else value for key, value in schema.items()}
+    if "fields" in schema:
+        found["fields"] = [{**field, "type": change(field["type"])} for field in schema["fields"]]
+    return found
+
+
 def pair(schema: dict[str, Json], writer: dict[str, Json], *, lenient: bool) -> tuple[Json, Json] | None:
     """Return the writer's schema and ours as the reader's, None if records can't be read so.
 
-    `lenient`: ours was made of a DDL, where a column that is missing is null.
+    `lenient`: ours was made of a DDL, where a column that is missing is null. Where a long meets our int, which Avro
+    refuses, ints stay ints.
     """
-    written, reader = readable(writer), readable(copy.deepcopy(schema))
+    written, reader = _unrounded(writer), _unrounded(copy.deepcopy(schema))
+    alignment = _Alignment(written, reader)
     try:
-        reader = _Alignment(written, reader).record(written, reader)
+        reader = alignment.record(written, reader)
     except ValueError:
         return None
+    written, reader = (_with_ints_as("int" if alignment.narrows else "long", each) for each in (written, reader))
     fields = [_with_null(field, always=lenient) for field in reader["fields"]]
     aliases = [*reader.get("aliases", ()), _full_name(written)]  # its id says what it is, whatever it is called
     return written, {**reader, "fields": fields, "aliases": list(dict.fromkeys(aliases))}
@@ -74,6 +115,7 @@ class _Alignment:
     def __init__(self, written: Any, reader: Any) -> None:  # noqa: ANN401 - a schema is any JSON
         self._written: dict[str, Any] = {}
         self._read: dict[str, Any] = {}
+        self.narrows = False  # whether a long would be read as an int
         _define(written, self._written)
         _define(reader, self._read)
 
@@ -90,7 +132,11 @@ class _Alignment:
     def kind(self, written: Any, reader: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
         """Return the reader's type with the writer's units; ValueError if they can't be reconciled."""
         if isinstance(reader, str):
-            return self._named(written, reader) if reader in self._read else reader
+            if reader in self._read:
+                return self._named(written, reader)
+            for theirs in self._branches(written):
+                self._beside(theirs, {"type": reader})
+            return reader
         if isinstance(reader, list):
             return [each if each == "null" else self.kind(written, each) for each in reader]
         if isinstance(reader["type"], dict | list):
@@ -115,6 +161,7 @@ class _Alignment:
         return reader
 
     def _beside(self, written: dict[str, Any], reader: dict[str, Any]) -> dict[str, Any]:
+        self.narrows |= (written["type"], reader["type"]) == ("long", "int")
         if reader["type"] not in ("record", "error", "array", "map"):
             return _reconciled(written, reader)
         if written["type"] != reader["type"]:

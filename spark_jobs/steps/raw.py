@@ -1,8 +1,9 @@
 """The raw table as parsing reads it: what each version added, in batches, without the rows that are deleted by then.
 
 Reading begins with the files that are live, then follows the log. Compaction moves rows and adds none, so it is passed
-over. Rows that a later version deleted or changed are read from that version: what is gone there does not reach silver,
-what was blanked there stays blank.
+over. An entry that removes files as well as it adds some (a DELETE, a MERGE, an overwrite) is a batch of its own: new
+are those of its rows whose coordinates are not in the files that it removes. Rows that a later version deleted or
+changed are read from that version: what is gone there does not reach silver, what was blanked there stays blank.
 """
 
 from __future__ import annotations
@@ -52,12 +53,20 @@ class Batch:
     version: int  # the newest one when the batch was cut
     deleted: bool  # whether rows may have been deleted between the files and that version
     end: Position
+    replaced: tuple[str, ...] = ()  # files whose rows were there before: the others of `files` are new
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    adds: tuple[tuple[str, int], ...]  # path and bytes of files with new rows
-    deletes: bool
+    """What an entry of the log changes; what only moves rows is not in it."""
+
+    adds: tuple[tuple[str, int], ...]  # path and bytes
+    removes: tuple[str, ...]
+
+    @property
+    def rewrites(self) -> bool:
+        """Tell whether rows of the added files may have been there before."""
+        return bool(self.adds and self.removes)
 
 
 class Raw:
@@ -91,24 +100,28 @@ class Raw:
         if begin.version > head:
             return None
         files: list[str] = []
+        replaced: tuple[str, ...] = ()
         size, at = 0, begin
         for version in range(begin.version, head + 1):
-            adds = self._entry(version).adds
+            entry = self._entry(version)
+            if files and (replaced or entry.rewrites):
+                break
+            replaced = entry.removes if entry.rewrites else ()
             start = begin.index if version == begin.version else 0
-            for index in range(start, len(adds)):
+            for index in range(start, len(entry.adds)):
                 if files and (size >= BATCH_BYTES or len(files) >= BATCH_FILES):
-                    return self._batch(files, begin.version, Position(version, index))
-                files.append(adds[index][0])
-                size += adds[index][1]
+                    return self._batch(files, begin.version, Position(version, index), replaced)
+                files.append(entry.adds[index][0])
+                size += entry.adds[index][1]
             at = Position(version + 1)
         if not files and at.version - begin.version < _IDLE_ENTRIES_MAX:
             return None
-        return self._batch(files, begin.version, at)
+        return self._batch(files, begin.version, at, replaced)
 
     def deleted_since(self, version: int) -> bool:
         """Tell whether the log says that rows were deleted or changed after a version."""
         later = range(version + 1, self.log.version + 1)
-        return any(_read(text).deletes for text in map(self.log.entry, later) if text is not None)
+        return any(_read(text).removes for text in map(self.log.entry, later) if text is not None)
 
     def _of_snapshot(self, begin: Position | None) -> Batch:
         version, index, listed = self._live(begin)
@@ -140,10 +153,10 @@ class Raw:
     def _list_path(self, version: int) -> str:
         return f"{self._keep}/files-{self.log.table_id}-{version}.json"
 
-    def _batch(self, files: Sequence[str], since: int, end: Position) -> Batch:
+    def _batch(self, files: Sequence[str], since: int, end: Position, replaced: tuple[str, ...] = ()) -> Batch:
         newest = self.log.version
-        deleted = any(self._entry(version).deletes for version in range(since, newest + 1)) if files else False
-        return Batch(tuple(files), newest, deleted, end)
+        deleted = any(self._entry(version).removes for version in range(since, newest + 1)) if files else False
+        return Batch(tuple(files), newest, deleted, end, replaced)
 
     def _entry(self, version: int) -> _Entry:
         """Return what an entry adds; refuse to pass over one that is gone."""
@@ -157,12 +170,18 @@ class Raw:
 
     def rows(self, batch: Batch) -> DataFrame:
         """Return a batch's rows."""
+        rows = self._rows_of(batch.files)
+        if batch.replaced:
+            before = self._rows_of(batch.replaced).select(*COORDINATES)
+            rows = rows.join(before, list(COORDINATES), "left_anti").select(*rows.columns)
+        return self._left(rows, batch.version) if batch.deleted else rows
+
+    def _rows_of(self, files: Sequence[str]) -> DataFrame:
         folder = spark_path(self.table)
-        paths = [unquote(each) for each in batch.files]
+        paths = [unquote(each) for each in files]
         whole = [path if path.startswith(_ABSOLUTE) else f"{folder}/{path}" for path in paths]
         reader = self._session.read.schema(self._schema())
-        rows = reader.option("__globPaths__", "false").parquet(*whole)  # names are names, not patterns
-        return self._left(rows, batch.version) if batch.deleted else rows
+        return reader.option("__globPaths__", "false").parquet(*whole)  # names are names, not patterns
 
     def _left(self, rows: DataFrame, version: int) -> DataFrame:
         """Return those of the rows that a version has, as they are there."""
@@ -180,13 +199,15 @@ class Raw:
 
 
 def _read(text: str) -> _Entry:
-    """Return what an entry of the log adds. One that deletes or changes rows only puts the others of a file back."""
-    adds, deletes = [], False
+    """Return what an entry of the log changes."""
+    adds, removes = [], []
     for line in text.splitlines():
         if line.startswith('{"add"'):
             add = json.loads(line)["add"]
             if add.get("dataChange", True):
                 adds.append((str(add["path"]), int(add.get("size") or 0)))
         elif line.startswith('{"remove"'):
-            deletes = deletes or bool(json.loads(line)["remove"].get("dataChange", True))
-    return _Entry(() if deletes else tuple(adds), deletes)
+            remove = json.loads(line)["remove"]
+            if remove.get("dataChange", True):
+                removes.append(str(remove["path"]))
+    return _Entry(tuple(adds), tuple(removes))

@@ -76,8 +76,9 @@ class Step:
         raw["begin"] = position(raw["begin"])
         raw["plan"] = None if raw["plan"] is None else Plan.from_json(json.dumps(raw["plan"]))
         if raw["batch"] is not None:
-            batch = raw["batch"]
-            raw["batch"] = Batch(**{**batch, "files": tuple(batch["files"]), "end": Position(**batch["end"])})
+            batch = {"replaced": (), **raw["batch"]}  # which an older version did not write
+            files = {name: tuple(batch[name]) for name in ("files", "replaced")}
+            raw["batch"] = Batch(**{**batch, **files, "end": Position(**batch["end"])})
         return cls(**raw, text=text.strip())
 
 

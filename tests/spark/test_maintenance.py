@@ -14,7 +14,7 @@ from spark_jobs.parse import parse
 from spark_jobs.rows.balance import Balance
 from spark_jobs.steps.reset import reset
 from spark_jobs.vacuum import vacuum
-from tests.support.silver import Lake, event
+from tests.support.silver import Lake, event, merge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,6 +100,18 @@ def test_vacuum_refuses_what_the_parse_has_yet_to_read(
     assert lake.silver("stream_offset") == [0, 1, 2]
     with pytest.raises(ConfigError, match="retention"):
         vacuum(spark, lake.route(), hours=0, delete=True)  # silver keeps removed files for the usual week
+    forget_quickly(lake, "raw-silver")
+    vacuum(spark, lake.route(), hours=0, delete=True)
+
+
+def test_vacuum_keeps_what_a_merge_rewrote_until_it_is_parsed(spark: SparkSession, lake: Lake) -> None:
+    lake.land(event("u0"), event("u1"))
+    parse(spark, lake.route())
+    merge(lake, {1: None, 2: event("u2")})
+    forget_quickly(lake, "raw")
+    with pytest.raises(DataLossError, match="1 files of"):
+        vacuum(spark, lake.route(), hours=0, delete=True)
+    assert parse(spark, lake.route()) == Balance(raw=1, silver=1)
     forget_quickly(lake, "raw-silver")
     vacuum(spark, lake.route(), hours=0, delete=True)
 

@@ -102,20 +102,6 @@ def test_a_batch_lands_once_wherever_it_was_cut(
         assert parse(spark, lake.route(**THEN)) == Balance(raw=1, silver=1)
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    "point",
-    ["between", *(pytest.param(point, marks=pytest.mark.soak) for point in ("before", "after"))],
-)
-def test_a_killed_process_is_taken_up_by_the_next(spark: SparkSession, lake: Lake, point: str) -> None:
-    """SIGKILL of the driver, then another process with another configuration."""
-    lake.land(*ROWS)
-    command = [sys.executable, "-m", "tests.support.process.killed_job", *AT[point], "parse", str(lake.config(**FIRST))]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
-    judge(lake, parse(spark, lake.route(**THEN)), point, changed=True)
-
-
 class Process:
     """A job in a process of its own, which sends itself a signal at a point."""
 
@@ -138,6 +124,23 @@ class Process:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             self._process.kill()
             self._process.wait()
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "point",
+    ["between", *(pytest.param(point, marks=pytest.mark.soak) for point in ("before", "after"))],
+)
+def test_a_killed_process_is_taken_up_by_the_next(spark: SparkSession, lake: Lake, point: str) -> None:
+    """SIGKILL of the driver, then another process with another configuration."""
+    lake.land(*ROWS)
+    killed = Process(*AT[point], "parse", lake.config(**FIRST))
+    try:
+        killed.reach(signal.SIGKILL)
+    finally:
+        killed.end()
+    judge(lake, parse(spark, lake.route(**THEN)), point, changed=True)
 
 
 @pytest.mark.soak

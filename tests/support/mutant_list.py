@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.mutant import Mutant
+from tests.support.spark_mutants import SPARK_MUTANTS
 
 _TESTS = Path(__file__).resolve().parents[1]
 _MACHINE = "tests/machine/test_exactly_once.py"
@@ -14,17 +16,6 @@ def _unit(name: str) -> str:
     """Return where a unit test lies, by its name: the folders below tests/unit are those of the code."""
     (found,) = _TESTS.glob(f"unit/**/test_{name}.py")
     return str(found.relative_to(_TESTS.parent))
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One break: `old` stands exactly once in the file and becomes `new`; one of `tests` must fail then."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
 
 
 _POWER_CUT = "tests/faults/test_power_cut.py"
@@ -1105,4 +1096,5 @@ MUTANTS = (
         "        if False:\n",
         (_unit("settings_refused"),),
     ),
+    *SPARK_MUTANTS,
 )

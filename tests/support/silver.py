@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import yaml
 from deltalake import DeltaTable
 
@@ -88,6 +89,19 @@ class Lake:
     def table(self, name: str) -> DeltaTable:
         """Return a table of the lake, opened by delta-rs."""
         return DeltaTable(str(self.folder / name))
+
+
+def merge(lake: Lake, rows: Mapping[int, bytes | None]) -> None:
+    """Change raw by a foreign hand, in one log entry: offsets get other payloads, are inserted, or deleted (None)."""
+    raw = lake.table("raw")
+    like = raw.to_pyarrow_table().slice(0, 1).to_pylist()[0]
+    source = pa.Table.from_pylist(
+        [{**like, "stream_offset": offset, "message_payload": payload} for offset, payload in rows.items()],
+        pa.schema(raw.schema().to_arrow()),
+    )
+    merging = raw.merge(source, "r.stream_offset = s.stream_offset", source_alias="s", target_alias="r")
+    merging = merging.when_matched_delete("s.message_payload IS NULL").when_matched_update_all()
+    merging.when_not_matched_insert_all().execute()
 
 
 def event(user: str | None = "u1", **more: Any) -> bytes:
