@@ -58,16 +58,16 @@ BREAKS = {
     "a partition goes by the name of the next": Broken(
         "ledger.py", '"partition": str(tp.partition)}', '"partition": str(tp.partition + 1)}', {"no_txn"}
     ),
-    "the log's reader is one behind": Broken("deltalog.py", _READ, f"{_READ} - 1", AGAIN),
-    "the log's reader is one ahead": Broken("deltalog.py", _READ, f"{_READ} + 1", LOST),
+    "the log's reader is one behind": Broken("delta/deltalog.py", _READ, f"{_READ} - 1", AGAIN),
+    "the log's reader is one ahead": Broken("delta/deltalog.py", _READ, f"{_READ} + 1", LOST),
     "a checkpoint's txns are one behind": Broken(
-        "deltalog.py", _KEPT, _KEPT.replace('"version"]', '"version"] - 1'), AGAIN, checkpoint=True
+        "delta/deltalog.py", _KEPT, _KEPT.replace('"version"]', '"version"] - 1'), AGAIN, checkpoint=True
     ),
     "the entry behind a checkpoint is not read": Broken(
-        "deltalog.py", _TAIL, _TAIL.replace("+ 1", "+ 2"), AGAIN, runs=3, checkpoint=True
+        "delta/deltalog.py", _TAIL, _TAIL.replace("+ 1", "+ 2"), AGAIN, runs=3, checkpoint=True
     ),
     "a payload is read as its key": Broken(
-        "extract.py",
+        "kafka/extract.py",
         "values=list(map(Message.value, messages))",
         "values=list(map(Message.key, messages))",
         {"changed"},
