@@ -18,6 +18,7 @@ from ingestor.guards import Guards
 from ingestor.kafka_source import KafkaSource
 from ingestor.lane import Lane
 from ingestor.ledger import START_APPLIED, AppIds
+from ingestor.maintenance import Maintenance
 from ingestor.pipeline import Pipeline
 from ingestor.placement import Placer, first_positions
 from ingestor.policy import Limits
@@ -29,7 +30,6 @@ from ingestor.routing import Router, app_ids, matching, refuse_one_table_twice
 from ingestor.stager import set_positions
 from ingestor.steps import Steps, logged
 from ingestor.table import RawTable
-from ingestor.table_log import CHECKPOINT_EVERY
 from ingestor.worker import ThreadWorker
 
 if TYPE_CHECKING:
@@ -213,11 +213,14 @@ class Assembly:
         return {"app_id": self._settings.app_id, "route": route.name, "operation_kind": kind}
 
     def _at_work(self, route: Route, opened: Opened, store: ThreadWorker, budget: Budget) -> RouteAtWork:
+        maintenance = Maintenance(
+            self._settings, route.name, opened.table, worker=self._maintenance, watcher=self._watch
+        )
+
         def land(staged: Staged, info: Mapping[str, Any]) -> Landed:
             self._refuse_recreated(staged, info.get("topic_ids", {}))
             landed = opened.committer.commit(staged, {**info, "app_id": self._settings.app_id})
-            if landed.version % CHECKPOINT_EVERY == 0:
-                self._maintenance.submit(lambda: self._checkpoint(route, opened.table))
+            maintenance.landed(landed.version)
             return landed
 
         lane = Lane(
@@ -245,15 +248,6 @@ class Assembly:
             if now != placed_ids[topic]:
                 msg = f"topic {topic} was deleted and created again"
                 raise Fenced(msg)
-
-    def _checkpoint(self, route: Route, table: RawTable) -> None:
-        """Write a checkpoint, which keeps commits quick; one that fails costs nothing but time, and another follows."""
-        try:
-            version = table.checkpoint()
-        except Exception as error:  # noqa: BLE001 - maintenance must never stop ingestion
-            self._watch.checkpoint_failed(route.name, str(error))
-        else:
-            self._watch.checkpointed(route.name, version)
 
     def _breaker(self, route: Route) -> Breaker:
         """Return the breaker of the store that a table lies in: one for all routes that share it."""

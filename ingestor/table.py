@@ -14,7 +14,7 @@ from ingestor.errors import RefusedError
 from ingestor.guards import remembered_removal
 from ingestor.removals import Removal, latest_removal, removal_in
 from ingestor.storage import local_root
-from ingestor.table_log import NewEntry, open_log
+from ingestor.table_log import NewEntry, TableLog
 from ingestor.table_open import open_or_create, options_for, reopen_handle
 from ingestor.table_rules import verify_schema
 
@@ -89,7 +89,7 @@ class RawTable:
         self.schema = schema
         self._options = options_for(uri, storage_options)
         handle = open_or_create(uri, schema, self._options)
-        self._log = open_log(uri, schema, self._options, handle)
+        self._log = TableLog(uri, schema, self._options, handle)
         self.storage: Storage = self._log.storage
         self._seen = self._landed = handle.version()
         self._table_id = str(handle.metadata().id)
@@ -98,6 +98,9 @@ class RawTable:
         self.txns: dict[str, int] = deltalog.txns_at(self.storage, self._seen)
         self.removal: Removal | None = latest_removal(self.storage, self._seen)
         self._tip = deltalog.fingerprint(self.storage, self._seen)
+        if self._tip is None:
+            msg = f"table {uri}: {deltalog.entry_path(self._seen)}, the newest log entry, is gone; a checkpoint has it"
+            raise RefusedError(msg, hint="put it back, or let Spark commit once: delta-rs does not go on without it")
 
     @property
     def version(self) -> int:
@@ -114,11 +117,10 @@ class RawTable:
 
         If it fails on the way, the next call goes on from the version that was last taken in whole.
         """
-        newest = self._log.newest(self._seen)
+        newest = self._log.newest()
         known = max(self._seen, self._landed)
-        if newest is None or newest < known:
-            found = "it has no log" if newest is None else f"its newest version is {newest}"
-            raise self._replaced(f"{found}, it was at {known}")
+        if newest < known:
+            raise self._replaced(f"its newest version is {newest}, it was at {known}")
         self._refuse_another_past(newest)
         if newest > self._seen:
             self._follow(newest)
@@ -139,7 +141,7 @@ class RawTable:
         txns, removal, changed = dict(self.txns), self.removal, False
         try:
             entries = [*deltalog.entries(self.storage, self._seen + 1, newest)]
-            self._log.secure(entries)
+            self._log.secure(entry for entry in entries if entry.version != self._landed)
             for entry in entries:
                 removal = removal_in(entry, txns) or removal
                 if removal is not None and remembered_removal(entry.txns) >= removal.version:

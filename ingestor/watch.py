@@ -193,6 +193,10 @@ class Watch:
         self.recent.trouble(f"checkpoint failed: {why}", hint, route=route)
         self.metrics.retry(route, "checkpoint")
 
+    def log_kept(self, route: str, why: str) -> None:
+        """Tell that expired log entries stay: commits get slower the more there are."""
+        self._log.warning("expired log entries kept", route=route, why=why[:300])
+
     def breaker_made(self, store: str) -> None:
         """Tell that there is a breaker for a store."""
         self.metrics.breaker_made(store)

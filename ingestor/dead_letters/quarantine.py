@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import TableNotFoundError
 
 from ingestor import deltalog
@@ -29,6 +29,7 @@ from ingestor.failures import classify
 from ingestor.probe import probe
 from ingestor.records import TIMESTAMP
 from ingestor.table_files import live_files
+from ingestor.table_log import NO_HOOKS
 from ingestor.table_open import open_handle, storage_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _PROTOCOLS = ((1, 1), (1, 2))
 _NEEDED = ("message_payload", "message_key", "error_reason", "error_class", "error_message", "replayed_at")
 _SAME_RECORD = " AND ".join(f"letter.{name} = sent.{name}" for name in COORDINATES)
@@ -216,7 +216,7 @@ class Version:
     def put_txn(self, txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
         """Commit txns and no rows as the next version."""
         commit_id = uuid.uuid4().hex
-        properties = _properties(txns, info, commit_id)
+        properties = _properties(txns, deltalog.counted(info, len(txns)), commit_id)
         self.table.attempt(lambda: self._append_nothing(properties), self.number + 1, commit_id)
 
     def put_replayed(
@@ -227,7 +227,7 @@ class Version:
         A letter that is no longer there needs no mark: it was moved to silver meanwhile.
         """
         commit_id = uuid.uuid4().hex
-        properties = _properties(txns, info, commit_id)
+        properties = _properties(txns, deltalog.with_txns_counted(info, len(txns)), commit_id)
 
         def put() -> None:
             merge = self.handle.merge(
@@ -236,7 +236,7 @@ class Version:
                 source_alias="sent",
                 target_alias="letter",
                 commit_properties=properties,
-                post_commithook_properties=_NO_HOOKS,
+                post_commithook_properties=NO_HOOKS,
             )
             if not merge.when_matched_update({"replayed_at": "sent.moment"}).execute()["num_target_rows_updated"]:
                 self._append_nothing(properties)  # without a row to change, delta-rs commits nothing
@@ -250,7 +250,7 @@ class Version:
             schema=self.handle.schema(),
             partition_by=list(self.handle.metadata().partition_columns),
             commit_properties=properties,
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
         )
 
 

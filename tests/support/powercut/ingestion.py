@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from deltalake import DeltaTable
 
+from ingestor import repair
 from ingestor.breaker import Breaker
 from ingestor.budget import Budget
 from ingestor.buffer import select
 from ingestor.committer import Committer, Occ, make_patience
-from ingestor.errors import Fenced
+from ingestor.errors import Fenced, RefusedError
 from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import Columns, RawSchema, TopicPartition
@@ -54,15 +56,34 @@ class Ingestion:
         """Open or create the table."""
         return Writer(self, RawTable(str(folder / self.table), RawSchema((), self.partitioned), {}))
 
-    def survives(self, state: State, txns: Mapping[str, int], folder: Path) -> None:
-        """Rebuild a disk in an empty folder and start from it: `txns` hold, and all that is left lands."""
+    def survives(self, state: State, txns: Mapping[str, int], folder: Path) -> bool:
+        """Rebuild a disk in an empty folder and start from it: `txns` hold, and all that is left lands.
+
+        Return whether it was refused until its newest entry was set aside.
+        """
         rebuild(state.tree, folder)
-        writer = self.open(folder)
+        repaired = False
+        try:
+            writer = self.open(folder)
+        except RefusedError as refused:
+            repaired = self._repair(folder, refused)
+            writer = self.open(folder)
         found = writer.table.txns
         lost = {name: (txn, found.get(name)) for name, txn in txns.items() if found.get(name, -1) < txn}
         assert not lost, f"acknowledged, but gone: {lost}"
         writer.commit(len(self.expected))
         check_table(self.expected, folder / self.table, self.app_id)
+        return repaired
+
+    def _repair(self, folder: Path, refused: RefusedError) -> bool:
+        """Set the torn entry aside as the refusal says; another start would have been refused as well."""
+        assert "`ingestor repair CONFIG`" in refused.hint, refused
+        with pytest.raises(RefusedError, match="is damaged"):
+            self.open(folder)
+        torn = repair.find(folder / self.table)
+        assert torn is not None, refused
+        torn.set_aside()
+        return True
 
 
 class Writer:
