@@ -1,4 +1,4 @@
-"""Maintenance beside the commits: a checkpoint, then expired log entries go, but none that the parse has yet to read."""
+"""Maintenance beside the commits: a checkpoint, then expired entries go, but none that the parse has yet to read."""
 
 from __future__ import annotations
 
@@ -221,9 +221,8 @@ def test_how_far_the_parse_is_by_its_own_steps(tmp_path: Path) -> None:
     """The jobs write what is read here."""
     steps = pytest.importorskip("spark_jobs.steps")
     tables = steps.Tables("r", "s", "q")
-    step = steps.Step(
-        4, "parse", "a", "me", tables, steps.Position(8), batch=steps.Batch(("f",), 9, False, steps.Position(10))
-    )
+    batch = steps.Batch(("f",), 9, deleted=False, end=steps.Position(10))
+    step = steps.Step(4, "parse", "a", "me", tables, steps.Position(8), batch=batch)
     place = checkpoint(tmp_path)
     (place / "_spark_jobs/steps/0000000004.json").write_text(step.to_json())
     assert unread_from(LocalStorage(place)) == 8

@@ -67,7 +67,7 @@ def test_an_entry_says_what_it_was_given_and_how_many_actions_it_has(root: Path)
     assert [(added.stats, added.partition_values["ingest_date"]) for added in written.adds] == [
         (STATS, date) for date in paths.values()
     ]
-    assert {**INFO, "actions": 7} == {key: written.commit_info[key] for key in (*INFO, "actions")}
+    assert {key: written.commit_info[key] for key in (*INFO, "actions")} == {**INFO, "actions": 7}
     assert next(iter(entry(root, 1)[0])) == "commitInfo", "what is cut off is the end"
     assert sorted(uri.removeprefix(f"{root}/") for uri in DeltaTable(root).file_uris()) == sorted(paths)
 
