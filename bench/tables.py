@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from ingestor.breaker import Breaker
-from ingestor.committer import Committer, Occ, make_patience, system_rng
+from ingestor.committer import Committer, make_patience, system_rng
 from ingestor.deltalog import LOG_DIR, entry_path
 from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
+from ingestor.put import Occ
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.stager import Staged
 from ingestor.table import DataFile, RawTable
@@ -88,7 +89,7 @@ class OldTable:
             expected=dict.fromkeys(self._tps, before),
             last=dict.fromkeys(self._tps, version * ROWS - 1),
         )
-        landed = self._committer.commit(staged, _INFO)
+        landed = self._committer.land(staged, _INFO)
         if landed.version != version:
             raise RuntimeError(f"landed at {landed.version}, not at {version}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ingestor.breaker import Breaker
 from ingestor.broker import Broker
 from ingestor.budget import Budget
-from ingestor.committer import Committer, Occ, make_patience, system_rng
+from ingestor.committer import Committer, make_patience, system_rng
 from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
 from ingestor.guards import Guards
 from ingestor.kafka_source import KafkaSource
@@ -23,6 +23,7 @@ from ingestor.pipeline import Pipeline
 from ingestor.placement import Placer, first_positions
 from ingestor.policy import Limits
 from ingestor.probe import Probed
+from ingestor.put import Occ
 from ingestor.retry import Ending
 from ingestor.route import Route as RouteAtWork
 from ingestor.route import Times
@@ -35,11 +36,8 @@ from ingestor.worker import ThreadWorker
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import date
-    from typing import Any
 
-    from ingestor.committer import Landed
     from ingestor.settings import Route, Settings
-    from ingestor.stager import Staged
     from ingestor.watch import Watch
 
 _WAIT_STEP_SECONDS = 0.2
@@ -161,6 +159,7 @@ class Assembly:
         )
         patience.until_answered(lambda: self._probed.probe(route.table, opened=True), doing=probing)
         steps = logged(route.name)
+        maintenance = Maintenance(self._settings, route.name, table, worker=self._maintenance, watcher=self._watch)
         committer = Committer(
             table,
             Guards(route.name, route.table, ids),
@@ -168,6 +167,8 @@ class Assembly:
             patience=patience,
             clock=self._clock,
             on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
+            topic_ids=self.broker.topic_ids,
+            maintain=maintenance.landed,
             steps=steps,
         )
         placer = Placer(route.name, route.table, committer, self.broker, skip_lost=route.on_data_loss == "skip")
@@ -199,8 +200,7 @@ class Assembly:
                     first[START_APPLIED] = 0
                 if first:
                     ids_now = self.broker.topic_ids({tp.topic for tp in first} - {START_APPLIED.topic})
-                    info = {**self._info(route, "bootstrap"), "topic_ids": ids_now}
-                    committer.commit(set_positions(first), info)
+                    committer.land(set_positions(first), {"operation_kind": "bootstrap", "topic_ids": ids_now})
             except Unavailable as error:
                 self._watch.waiting(str(error))
                 self.ending.sleep(1.0)
@@ -209,27 +209,14 @@ class Assembly:
                 continue  # another process was first: its positions count
             return
 
-    def _info(self, route: Route, kind: str) -> dict[str, Any]:
-        return {"app_id": self._settings.app_id, "route": route.name, "operation_kind": kind}
-
     def _at_work(self, route: Route, opened: Opened, store: ThreadWorker, budget: Budget) -> RouteAtWork:
-        maintenance = Maintenance(
-            self._settings, route.name, opened.table, worker=self._maintenance, watcher=self._watch
-        )
-
-        def land(staged: Staged, info: Mapping[str, Any]) -> Landed:
-            self._refuse_recreated(staged, info.get("topic_ids", {}))
-            landed = opened.committer.commit(staged, {**info, "app_id": self._settings.app_id})
-            maintenance.landed(landed.version)
-            return landed
-
         lane = Lane(
             route.name,
             schema=route.schema,
             storage=lambda: opened.table.storage,
             limits=Limits(route.flush.rows, route.flush.bytes, route.flush.seconds),
             compression=route.compression,
-            land=land,
+            land=opened.committer.land,
             encoder=ThreadWorker(f"encode-{route.name}"),
             store=store,
             budget=budget,
@@ -238,16 +225,6 @@ class Assembly:
             steps=opened.steps,
         )
         return RouteAtWork(lane, opened.placer, store, self._breaker(route))
-
-    def _refuse_recreated(self, staged: Staged, placed_ids: Mapping[str, str]) -> None:
-        """Fence a batch if its topic is another one than when it was placed: its offsets may be of either.
-
-        Topic ids never come back, so an unchanged id now proves that every record of the batch is of that topic.
-        """
-        for topic, now in self.broker.topic_ids({tp.topic for tp in staged.last} & placed_ids.keys()).items():
-            if now != placed_ids[topic]:
-                msg = f"topic {topic} was deleted and created again"
-                raise Fenced(msg)
 
     def _breaker(self, route: Route) -> Breaker:
         """Return the breaker of the store that a table lies in: one for all routes that share it."""

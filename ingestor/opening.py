@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ingestor.breaker import Breaker
-from ingestor.committer import Committer, Occ, make_patience, system_rng
+from ingestor.committer import Committer, make_patience, system_rng
 from ingestor.failures import classify
 from ingestor.guards import Guards
 from ingestor.placement import Placer
+from ingestor.put import Occ
 from ingestor.routing import app_ids
 from ingestor.table import RawTable
 from ingestor.table_open import open_existing

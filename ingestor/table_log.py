@@ -138,7 +138,7 @@ class TableLog:
     def _checkpoint_aside(self, place: Path) -> int:
         handle = open_handle(str(place), {})
         handle.create_checkpoint()
-        self.secure(deltalog.tail(self.storage, handle.version()))  # or it could outlive an entry that it contains
+        self.secure(deltalog.tail(self.storage, handle.version()))  # it must not outlive what it contains
         return handle.version()
 
     def _sized(self, known_sizes: dict[str, int]) -> pafs.FileSystem:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ingestor import logs
-from ingestor.committer import Outcome
 from ingestor.errors import IngestorError, RefusedError, Unavailable
 from ingestor.failures import plain
+from ingestor.put import Outcome
 from ingestor.recent import Recent
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.committer import Outcome
 from ingestor.errors import Fenced
+from ingestor.put import Outcome
 from ingestor.steps import Steps
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.s3_commits import APP_ID, TP, Writer, assert_exactly_once, held, log_texts

@@ -12,7 +12,7 @@ from ingestor import probe as probing
 from ingestor.errors import RefusedError, Unavailable
 from ingestor.probe import WRITERS, Probed, probe
 from ingestor.records import RawSchema
-from ingestor.table_log import StoreLog
+from ingestor.table_log import TableLog
 from ingestor.table_open import options_for
 from tests.support.faultproxy import Fault, FaultProxy, Kind
 from tests.support.racy_stores import RacyStoreUnavailableError, S3MockStore, S3sStore, TwoStepStore
@@ -96,7 +96,7 @@ def test_how_often_such_stores_pass_a_round(racy: Store) -> None:
     url = racy.url(racy.make_bucket())
     options = options_for(url, racy.storage_options)
     handle = DeltaTable.create(url, Schema.from_arrow(RawSchema().table), storage_options=options)
-    log = StoreLog(url, RawSchema(), options, handle)
+    log = TableLog(url, RawSchema(), options, handle)
     passed = 0
     with ThreadPoolExecutor(WRITERS) as pool:
         for _ in range(100):

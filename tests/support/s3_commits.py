@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from ingestor.breaker import Breaker
-from ingestor.committer import Committer, Landed, Occ, Outcome, make_patience
+from ingestor.committer import Committer, Landed, make_patience
 from ingestor.errors import Fenced
 from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
+from ingestor.put import Occ, Outcome
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.steps import SILENT, Steps
 from ingestor.storage import with_defaults
@@ -99,7 +100,7 @@ class Writer:
     def land(self, staged: Staged) -> Landed:
         """Commit what was staged, and write a checkpoint now and then, which may fail."""
         try:
-            landed = self.committer.commit(staged, {"app_id": APP_ID, "operation_kind": "flush"})
+            landed = self.committer.land(staged, {"app_id": APP_ID, "operation_kind": "flush"})
         except Fenced:
             self._steps("started_over", landing=False)
             raise

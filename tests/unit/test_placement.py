@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingestor.breaker import Breaker
-from ingestor.committer import Committer, Occ, make_patience
+from ingestor.committer import Committer, make_patience
 from ingestor.errors import ConfigError, DataLossError, RefusedError, Unavailable
 from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds, Gap, Placement
 from ingestor.placement import Placer, first_positions
+from ingestor.put import Occ
 from ingestor.records import TopicPartition
 from tests.support.fakes.kafka import FakeKafka
 from tests.support.fakes.staging import stage

@@ -10,13 +10,14 @@ import pytest
 
 from ingestor.breaker import BreakerState
 from ingestor.broker import Watermarks
-from ingestor.committer import Landed, Outcome
+from ingestor.committer import Landed
 from ingestor.errors import DataLossError, Unavailable
 from ingestor.lane import Flushed
 from ingestor.ledger import Placement
 from ingestor.metrics import Metrics
 from ingestor.placement import Placed
 from ingestor.policy import FlushReason
+from ingestor.put import Outcome
 from ingestor.records import TopicPartition
 from ingestor.route import RouteView
 from ingestor.stager import Staged

@@ -18,13 +18,14 @@ from ingestor import lane as lane_module
 from ingestor import partitions as partitions_module
 from ingestor.breaker import Breaker
 from ingestor.budget import Budget
-from ingestor.committer import Committer, Occ, Outcome, make_patience
+from ingestor.committer import Committer, make_patience
 from ingestor.guards import Guards
 from ingestor.lane import Flushed, Lane, Progress
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.pipeline import Pipeline
 from ingestor.placement import Placed, Placer
 from ingestor.policy import Limits
+from ingestor.put import Occ, Outcome
 from ingestor.records import RawSchema, TopicPartition
 from ingestor.route import Route, Times
 from ingestor.steps import Steps
@@ -210,7 +211,7 @@ class Process:
             storage=lambda: self.world.storage,
             limits=limits,
             compression="zstd",
-            land=committer.commit,
+            land=committer.land,
             encoder=self.encoder,
             store=self.store,
             budget=self.budget,

@@ -25,10 +25,11 @@ from ingestor import repair
 from ingestor.breaker import Breaker
 from ingestor.budget import Budget
 from ingestor.buffer import select
-from ingestor.committer import Committer, Occ, make_patience
+from ingestor.committer import Committer, make_patience
 from ingestor.errors import Fenced, RefusedError
 from ingestor.guards import Guards
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
+from ingestor.put import Occ
 from ingestor.records import Columns, RawSchema, TopicPartition
 from ingestor.stager import Draft, Staged
 from ingestor.table import RawTable
@@ -114,7 +115,7 @@ class Writer:
         if staged is None:
             return None
         info = {"app_id": self._ingestion.app_id, "operation_kind": "flush", "gaps": [], "topic_ids": {}}
-        return self._committer.commit(staged, info).version
+        return self._committer.land(staged, info).version
 
     def _stage(self, before: Mapping[TopicPartition, int | None], rows: int) -> Staged | None:
         schema = RawSchema((), self._ingestion.partitioned)
