@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ingestor import repair
+from ingestor import repair, settings
 from ingestor.deltalog import entry_path
 from ingestor.errors import RefusedError
 from ingestor.records import RawSchema
@@ -132,3 +133,36 @@ def test_an_entry_of_ours_was_never_acknowledged(root: Path) -> None:
     assert torn.ours
     assert "no row is lost" in " ".join(torn.lines())
     assert "2 of its 3 actions" in torn.why
+
+
+def loaded(tmp_path: Path, root: Path, quarantine: Path | str) -> settings.Settings:
+    document = {
+        "app_id": "shop",
+        "kafka": {"bootstrap.servers": "127.0.0.1:1", "group.id": "shop"},
+        "routes": {"orders": {"topics": ["orders"], "table": str(root)}},
+        "parse": {"orders": {"schema": "a STRING", "quarantine": str(quarantine)}},
+    }
+    return settings.check(document, tmp_path / "orders.yaml", {})
+
+
+def test_the_quarantine_table_is_repaired_too_and_only_with_a_yes(tmp_path: Path, root: Path) -> None:
+    """Dead letters are noted there by commits of ours."""
+    quarantine = tmp_path / "quarantine"
+    shutil.copytree(root, quarantine)
+    for table in (root, quarantine):
+        tear(table, NEWEST, at_line_end)
+    told: list[str] = []
+    repair.repair(loaded(tmp_path, root, quarantine), ["orders"], told.append, yes=False)
+    assert [line.endswith("would be set aside; give --yes to do it") for line in told].count(True) == 2
+    assert (root / entry_path(NEWEST)).exists()
+    repair.repair(loaded(tmp_path, root, quarantine), ["orders"], told.append, yes=True)
+    for table in (root, quarantine):
+        assert not (table / entry_path(NEWEST)).exists()
+        assert len([*table.glob("_delta_log/_torn_*")]) == 1
+
+
+def test_there_is_nothing_to_repair_in_a_store(tmp_path: Path, root: Path) -> None:
+    """An upload is whole or not there; nobody asks the store."""
+    told: list[str] = []
+    repair.repair(loaded(tmp_path, root, "s3://nowhere/quarantine"), ["orders"], told.append, yes=True)
+    assert [line.endswith("nothing to repair") for line in told] == [True, True]
