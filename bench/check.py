@@ -61,7 +61,7 @@ def _committing(chosen: Namespace) -> dict[str, float]:
     found: dict[str, float] = {}
     with VersityStore() as s3:
         for place, store in (("disk", None), ("S3", s3)):
-            series = commit.compare((_SHORT, _LONG), chosen.commits, chosen.repeat, checkpoints=True, store=store)
+            series = commit.compare((_SHORT, _LONG), chosen.commits, chosen.repeat, "checkpoints", store)
             short, long = (statistics.median(timing.cpu_ms for timing in each.commits) for each in series)
             found[f"commit, {place}: CPU at {_LONG} log entries over that at {_SHORT}"] = long / short
     return found

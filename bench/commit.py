@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PARTITIONS = 6
-# In a store, with checkpoints, with files that are compacted now and then.
-_KINDS = ((False, True, False), (False, False, False), (True, True, False), (True, True, True))
+# What is done beside the commits. An ingestor does the last, with files that `spark_jobs compact` compacts every hour.
+_CARE = {
+    "none": {"checkpoints": False},
+    "checkpoints": {"checkpoints": True},
+    "checkpoints, compacted": {"checkpoints": True, "compacted": True},
+    "checkpoints, compacted, cleaned": {"checkpoints": True, "compacted": True, "cleaned": True},
+}
 _WARM_UP = 20  # commits before the measured ones; a handle reopens every 50, so any 50 in a row hold one reopening
 
 
@@ -46,8 +51,7 @@ class Series:
 
     place: str
     length: int
-    checkpoints: bool
-    compacted: bool
+    care: str
     commits: tuple[Timing, ...]
     checkpointing: tuple[Timing, ...]
 
@@ -56,15 +60,14 @@ class Series:
         """The series as a row of a table."""
         cpu, wall = ([getattr(timing, name) for timing in self.commits] for name in ("cpu_ms", "wall_ms"))
         apart = sum(timing.cpu_ms for timing in self.checkpointing) / len(self.commits)
-        kind = f"{'checkpoints' if self.checkpoints else 'none'}{', compacted' if self.compacted else ''}"
         return [
-            f"{self.place}, {self.length:,} entries, {kind}",
+            f"{self.place}, {self.length:,} entries, {self.care}",
             f"{statistics.median(cpu):.1f}",
             f"{statistics.mean(cpu):.1f}",
             f"{max(cpu):.1f}",
             f"{statistics.median(wall):.1f}",
             f"{max(wall):.1f}",
-            f"{apart:.1f}" if self.checkpoints else "",
+            f"{apart:.1f}" if self.checkpointing else "",
         ]
 
 
@@ -83,9 +86,7 @@ class _Stopwatch:
         self.timing = Timing(cpu * 1e3, wall * 1e3)
 
 
-def measure(
-    length: int, commits: int, *, checkpoints: bool, compacted: bool = False, store: VersityStore | None = None
-) -> Series:
+def measure(length: int, commits: int, care: str, store: VersityStore | None = None) -> Series:
     """Commit to a log of a given length, with a checkpoint every so often like the ingestor's, or none at all."""
     timings: list[Timing] = []
     checkpointing: list[Timing] = []
@@ -94,36 +95,25 @@ def measure(
         if store is not None:
             bucket = store.make_bucket()
             folder, at = store.data / bucket / "table", (store.url(bucket), store.storage_options)
-        old = OldTable(
-            folder, length=length, partitions=PARTITIONS, checkpoints=checkpoints, compacted=compacted, at=at
-        )
+        old = OldTable(folder, length=length, partitions=PARTITIONS, at=at, **_CARE[care])
         os.sync()  # or what was made just now would be written while commits are measured
         for version in range(length + 1, length + 1 + _WARM_UP + commits):
             with _Stopwatch() as commit:
                 old.commit(version)
             timings.append(commit.timing)
-            if checkpoints and version % CHECKPOINT_EVERY == 0:
+            if _CARE[care]["checkpoints"] and version % CHECKPOINT_EVERY == 0:
                 with _Stopwatch() as checkpoint:
                     old.table.checkpoint()
                 checkpointing.append(checkpoint.timing)
     place = "disk" if store is None else "S3"
-    return Series(place, length, checkpoints, compacted, tuple(timings[_WARM_UP:]), tuple(checkpointing))
+    return Series(place, length, care, tuple(timings[_WARM_UP:]), tuple(checkpointing))
 
 
 def compare(
-    lengths: Sequence[int],
-    commits: int,
-    repeat: int,
-    *,
-    checkpoints: bool,
-    compacted: bool = False,
-    store: VersityStore | None = None,
+    lengths: Sequence[int], commits: int, repeat: int, care: str, store: VersityStore | None = None
 ) -> list[Series]:
     """Commit to logs of several lengths in turn, several times over; return one series for each length."""
-    turns = [
-        [measure(length, commits, checkpoints=checkpoints, compacted=compacted, store=store) for length in lengths]
-        for _ in range(repeat)
-    ]
+    turns = [[measure(length, commits, care, store) for length in lengths] for _ in range(repeat)]
     return [_joined(of_one_length) for of_one_length in zip(*turns, strict=True)]
 
 
@@ -149,18 +139,17 @@ def main(arguments: list[str]) -> int:
     chosen = sizes.parse(arguments)
     series: list[Series] = []
     with contextlib.ExitStack() as stores:
-        for stored, checkpoints, compacted in _KINDS:
-            try:
-                store = stores.enter_context(VersityStore()) if stored else None
-            except StoreUnavailableError as error:
-                report.say(f"no commits in S3: {error}")
-                break
-            found = compare(
-                chosen.lengths, chosen.commits, chosen.repeat, checkpoints=checkpoints, compacted=compacted, store=store
-            )
-            series += found
-            for each in found:
-                report.say(f"{each.row[0]}: {each.row[1]} ms CPU per commit")
+        places: list[VersityStore | None] = [None]
+        try:
+            places.append(stores.enter_context(VersityStore()))
+        except StoreUnavailableError as error:
+            report.say(f"no commits in S3: {error}")
+        for store in places:
+            for care in _CARE:
+                found = compare(chosen.lengths, chosen.commits, chosen.repeat, care, store)
+                series += found
+                for each in found:
+                    report.say(f"{each.row[0]}: {each.row[1]} ms CPU per commit")
     title = f"{chosen.repeat} times {chosen.commits} commits, each of {PARTITIONS} partitions"
     report.show(title, _HEADS, [each.row for each in series])
     _save(vars(chosen), series)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from deltalake import DeltaTable
+
 from ingestor.config.settings import OccSettings, RetrySettings
-from ingestor.delta.deltalog import entry_path
+from ingestor.delta.deltalog import LOG_DIR, entry_path
 from ingestor.delta.guards import Guards
 from ingestor.delta.table import RawTable
 from ingestor.delta.table_log import CHECKPOINT_EVERY, DataFile
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 ROWS = 1_000  # per partition and commit
 COMPACTED_EVERY = 60  # entries: a commit a minute, `spark_jobs compact` every hour
+_EXPIRED_SECONDS = 31 * 86_400
 _STEADY = OccSettings(max_retries=0, base_seconds=0.1, max_seconds=1)
 _INFO = {"app_id": "bench", "route": "records", "operation_kind": "flush", "topic_ids": {"records": "A" * 22}}
 
@@ -38,11 +42,13 @@ class OldTable:
         partitions: int,
         checkpoints: bool,
         compacted: bool = False,
+        cleaned: bool = False,
         at: tuple[str, dict[str, str]] | None = None,
     ) -> None:
         """Make it in a folder; `at` is the URL and storage options of a store that serves the folder, if one does.
 
-        Its files are all live, unless they are `compacted` now and then.
+        Its files are all live, unless they are `compacted` now and then. Its entries are all there, unless those before
+        the last checkpoint have expired and are `cleaned`.
         """
         uri, options = at or (str(folder), {})
         self._folder = folder
@@ -51,6 +57,9 @@ class OldTable:
         self._committer = _committer(young)
         self.commit(1)
         self._age(length, young if checkpoints else None, compacted=compacted)
+        if cleaned:
+            self._expire()
+            DeltaTable(uri, storage_options=options).cleanup_metadata()
         self.table = RawTable(uri, RawSchema(), options)
         self._committer = _committer(self.table)
 
@@ -80,7 +89,7 @@ class OldTable:
             expected=dict.fromkeys(self._tps, before),
             last=dict.fromkeys(self._tps, version * ROWS - 1),
         )
-        landed = self._committer.commit(staged, _INFO)
+        landed = self._committer.land(staged, _INFO)
         if landed.version != version:
             raise RuntimeError(f"landed at {landed.version}, not at {version}")
 
@@ -96,6 +105,12 @@ class OldTable:
             (self._folder / entry_path(version)).write_text(entry)
             if version == newest and checkpointer is not None:
                 checkpointer.checkpoint()
+
+    def _expire(self) -> None:
+        """Make the whole log as old as what is removed; entries behind the last checkpoint stay all the same."""
+        then = time.time() - _EXPIRED_SECONDS
+        for path in (self._folder / LOG_DIR).iterdir():
+            os.utime(path, (then, then))
 
 
 def _compacting(entry: str, version: int) -> Iterator[dict[str, Any]]:

@@ -37,6 +37,7 @@ app = typer.Typer(
 )
 
 Config = Annotated[Path, typer.Argument(help="The YAML configuration file.", show_default=False)]
+OfRoute = Annotated[str | None, typer.Option("--route", help="Only this route.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -191,6 +192,24 @@ def locate(config: Config, topic: str, partition: int, offset: int) -> None:
     typer.echo("\n".join(found.lines()))
 
 
+@app.command(short_help="Set aside a newest log entry that a power cut tore.")
+def repair(
+    config: Config,
+    route: OfRoute = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this only tell what would be done.")] = False,
+) -> None:
+    """Set aside the newest log entry of a table if a power cut tore it, after proving that nothing was built on it.
+
+    Example: ingestor repair orders.yaml --yes
+    """
+    from ingestor.commands.repair import repair as repair_tables
+
+    loaded = _load(config)
+    if route is not None and route not in loaded.routes:
+        raise ConfigError(f"there is no route {route}", hint=f"routes: {', '.join(loaded.routes)}")
+    repair_tables(loaded, loaded.routes if route is None else [route], typer.echo, yes=yes)
+
+
 dlq = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -199,7 +218,6 @@ dlq = typer.Typer(
 )
 app.add_typer(dlq, name="dlq")
 
-OfRoute = Annotated[str | None, typer.Option("--route", help="Only this route.", show_default=False)]
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only letters from this topic.", show_default=False)]
 OfReason = Annotated[
     list[str] | None,

@@ -41,8 +41,10 @@ def compact(
 ) -> Summary | None:
     """Compact one table; None if there is none yet."""
     try:
-        if not TableLog(session, table).exists:
+        log = TableLog(session, table)
+        if not log.exists:
             return None
+        log.require_whole()
         started = time.monotonic()
         before = _size(session, table)
         for bound in ("minFileSize", "maxFileSize"):

@@ -156,17 +156,28 @@ def _parsed(version: int, path: str, text: bytes) -> Entry:
             for kind, body in action.items():
                 _apply(entry, kind, body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        actions, wrong = [], str(error)
+        wrong = str(error) or "not an action"
     else:
-        wrong = "it is empty"
-    if not actions:
+        wrong = _cut(entry, len(actions))
+    if wrong:
         msg = f"log entry {path} is damaged ({wrong})"
         hint = (
-            "if it is the newest entry, its commit was never acknowledged: remove that file and start again; "
+            "if a power cut tore the newest entry, `ingestor repair CONFIG` proves that and sets it aside; "
             "else restore it from a backup"
         )
         raise RefusedError(msg, hint=hint)
     return entry
+
+
+def _cut(entry: Entry, actions: int) -> str:
+    """Return what is missing at the end of an entry; ingestors write how much there should be."""
+    if not actions:
+        return "it is empty"
+    for name, there in (("actions", actions), ("txns", len(entry.txns))):
+        promised = entry.info.get(name)
+        if isinstance(promised, int) and there < promised:
+            return f"{there} of {promised} {name} are there"
+    return ""
 
 
 def _apply(entry: Entry, kind: str, body: Any) -> None:  # noqa: ANN401 - whatever JSON holds

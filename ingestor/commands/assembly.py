@@ -13,12 +13,12 @@ from ingestor.config.routing import Router, app_ids, matching, refuse_one_table_
 from ingestor.delta.guards import Guards
 from ingestor.delta.probe import Probed
 from ingestor.delta.table import RawTable
-from ingestor.delta.table_log import CHECKPOINT_EVERY
 from ingestor.errors import Fenced, IngestorError, RefusedError, Unavailable
 from ingestor.ingest.breaker import Breaker
 from ingestor.ingest.budget import Budget
 from ingestor.ingest.committer import Committer, make_patience, system_rng
 from ingestor.ingest.lane import Lane
+from ingestor.ingest.maintenance import Maintenance
 from ingestor.ingest.pipeline import Pipeline
 from ingestor.ingest.placement import Placer, first_positions
 from ingestor.ingest.route import Route as RouteAtWork
@@ -34,11 +34,8 @@ from ingestor.worker import ThreadWorker
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import date
-    from typing import Any
 
     from ingestor.config.settings import Route, Settings
-    from ingestor.ingest.committer import Landed
-    from ingestor.ingest.stager import Staged
     from ingestor.observe.watch import Watch
     from ingestor.signals import Stop
 
@@ -157,6 +154,7 @@ class Assembly:
         )
         patience.until_answered(lambda: self._probed.probe(route.table, opened=True), doing=probing)
         steps = logged(route.name)
+        maintenance = Maintenance(self._settings, route.name, table, worker=self._maintenance, watcher=self._watch)
         committer = Committer(
             table,
             Guards(route.name, route.table, ids),
@@ -164,6 +162,8 @@ class Assembly:
             patience=patience,
             clock=self._clock,
             on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
+            topic_ids=self.broker.topic_ids,
+            maintain=maintenance.landed,
             steps=steps,
         )
         placer = Placer(route.name, route.table, committer, self.broker, skip_lost=route.on_data_loss == "skip")
@@ -195,8 +195,7 @@ class Assembly:
                     first[START_APPLIED] = 0
                 if first:
                     ids_now = self.broker.topic_ids({tp.topic for tp in first} - {START_APPLIED.topic})
-                    info = {**self._info(route, "bootstrap"), "topic_ids": ids_now}
-                    committer.commit(set_positions(first), info)
+                    committer.land(set_positions(first), {"operation_kind": "bootstrap", "topic_ids": ids_now})
             except Unavailable as error:
                 self._watch.waiting(str(error))
                 self._stop.sleep(1.0)
@@ -205,24 +204,14 @@ class Assembly:
                 continue  # another process was first: its positions count
             return
 
-    def _info(self, route: Route, kind: str) -> dict[str, Any]:
-        return {"app_id": self._settings.app_id, "route": route.name, "operation_kind": kind}
-
     def _at_work(self, route: Route, opened: Opened, store: ThreadWorker, budget: Budget) -> RouteAtWork:
-        def land(staged: Staged, info: Mapping[str, Any]) -> Landed:
-            self._refuse_recreated(staged, info.get("topic_ids", {}))
-            landed = opened.committer.commit(staged, {**info, "app_id": self._settings.app_id})
-            if landed.version % CHECKPOINT_EVERY == 0:
-                self._maintenance.submit(lambda: self._checkpoint(route, opened.table))
-            return landed
-
         lane = Lane(
             route.name,
             schema=route.schema,
             storage=lambda: opened.table.storage,
             limits=route.flush,
             compression=route.compression,
-            land=land,
+            land=opened.committer.land,
             encoder=ThreadWorker(f"encode-{route.name}"),
             store=store,
             budget=budget,
@@ -231,25 +220,6 @@ class Assembly:
             steps=opened.steps,
         )
         return RouteAtWork(lane, opened.placer, store, self._breaker(route))
-
-    def _refuse_recreated(self, staged: Staged, placed_ids: Mapping[str, str]) -> None:
-        """Fence a batch if its topic is another one than when it was placed: its offsets may be of either.
-
-        Topic ids never come back, so an unchanged id now proves that every record of the batch is of that topic.
-        """
-        for topic, now in self.broker.topic_ids({tp.topic for tp in staged.last} & placed_ids.keys()).items():
-            if now != placed_ids[topic]:
-                msg = f"topic {topic} was deleted and created again"
-                raise Fenced(msg)
-
-    def _checkpoint(self, route: Route, table: RawTable) -> None:
-        """Write a checkpoint, which keeps commits quick; one that fails costs nothing but time, and another follows."""
-        try:
-            version = table.checkpoint()
-        except Exception as error:  # noqa: BLE001 - maintenance must never stop ingestion
-            self._watch.checkpoint_failed(route.name, str(error))
-        else:
-            self._watch.checkpointed(route.name, version)
 
     def _breaker(self, route: Route) -> Breaker:
         """Return the breaker of the store that a table lies in: one for all routes that share it."""

@@ -140,14 +140,12 @@ def _set(
         raise ConfigError("nothing was changed", hint="answer y, or give --yes")
     opened = there or open_route(settings, route, broker)
     txns = {tp: txn_before(wish.position) for tp, wish in wanted.items()}
-    version = _commit(settings, route, broker, opened, txns, before, Answer.SET)
+    version = _commit(broker, opened, txns, before, Answer.SET)
     for change in changes.values():
         dialogue.tell(f"{change}, in version {version} of table {route.table}")
 
 
 def _commit(
-    settings: Settings,
-    route: Route,
     broker: Broker,
     opened: OpenRoute,
     txns: Mapping[TopicPartition, int],
@@ -155,14 +153,9 @@ def _commit(
     answer: Answer,
 ) -> int:
     """Move txns as a person's answer to what the guards refuse of these partitions; return the version."""
-    info = {
-        "app_id": settings.app_id,
-        "route": route.name,
-        "operation_kind": "set",
-        "topic_ids": broker.topic_ids({tp.topic for tp in txns}),
-    }
+    said = {"operation_kind": "set", "topic_ids": broker.topic_ids({tp.topic for tp in txns})}
     try:
-        return opened.committer.commit(set_positions(txns, before, answer=answer), info).version
+        return opened.committer.land(set_positions(txns, before, answer=answer), said).version
     except Fenced as error:
         msg = f"an ingestor committed meanwhile ({error})"
         raise RefusedError(msg, hint="stop the ingestors of this app_id first, then set the offsets") from error
@@ -195,7 +188,7 @@ def accept_removal(settings: Settings, version: int, dialogue: Dialogue, *, forc
             raise ConfigError("nothing was changed", hint="answer y, or give --yes")
         before = opened.committer.known(tps)
         txns = {tp: txn for tp, txn in before.items() if txn is not None}
-        landed = _commit(settings, settings.routes[name], broker, opened, txns, before, Answer.ACCEPT)
+        landed = _commit(broker, opened, txns, before, Answer.ACCEPT)
         dialogue.tell(f"{len(tps)} partitions go on where they stand, in version {landed} of table {table}")
 
 

@@ -83,6 +83,7 @@ class Route(Section):
     occ: OccSettings = OccSettings()
     retry: RetrySettings = RetrySettings()
     compression: str = "zstd"
+    clean_log: bool = True
     _name: str = PrivateAttr(default="")
 
     @field_validator("compression")

@@ -83,10 +83,10 @@ class Publisher:
             msg = f"--accept {number}: no RESTORE or overwrite of {self.table.uri} is at that version"
             raise ConfigError(msg, hint="give the version that the refusal names")
         self.table.prepare_to_write()
-        info = self.table.info("dlq_accept") | {"accepted": number}
+        said = {"operation_kind": "dlq_accept", "accepted": number}
         name = self._names.accepted
         self.table.compare_and_swap(
-            lambda version: version.put_txn({name: max(number, version.txns.get(name, number))}, info)
+            lambda version: version.put_txn({name: max(number, version.txns.get(name, number))}, said)
         )
 
     def publish(self) -> int | None:
@@ -195,7 +195,7 @@ class Publisher:
     def _note(self, pending: Pending, done: int, attempt: Attempt | None) -> None:
         """Commit the position, and the attempt that is open then; raise Fenced if another has noted something."""
         owner = 0 if attempt is None else secrets.randbelow(_OWNERS) + 1
-        info = self.table.info("dlq_publish") | ({} if attempt is None else {log.ATTEMPT: attempt.as_noted()})
+        said = {"operation_kind": "dlq_publish"} | ({} if attempt is None else {log.ATTEMPT: attempt.as_noted()})
         names = self._names
 
         def put(version: Version) -> int:
@@ -206,7 +206,7 @@ class Publisher:
             value = version.number + 1 if quiet else done
             offsets = {names.highest(tp): offset for tp, offset in pending.highest.items()}
             raised = {name: max(offset, version.txns.get(name, offset)) for name, offset in offsets.items()}
-            version.put_txn({names.position: value, names.attempt: owner, **raised}, info)
+            version.put_txn({names.position: value, names.attempt: owner, **raised}, said)
             return value
 
         pending.position = self.table.compare_and_swap(put)

@@ -1,9 +1,8 @@
 """The quarantine table: what is new in it, and commits on it that are a compare-and-swap on its txn actions.
 
 Spark writes its rows; here they are only read, and marked as replayed. `look` returns one version of the table, and
-what is decided on that version is committed through it: at exactly the next version, or not at all (see `committer`
-for why, and for what an exception does not tell). A conflict means that somebody wrote in between: `compare_and_swap`
-looks again, and lets decide again.
+what is decided on that version is committed through it: at exactly the next version, or not at all (see `put`). A
+conflict means that somebody wrote in between: `compare_and_swap` looks again, and lets decide again.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ from ingestor.delta.probe import probe
 from ingestor.delta.rules import PROTOCOLS
 from ingestor.delta.stats import live_files
 from ingestor.delta.table_log import NO_HOOKS
-from ingestor.errors import OccExhaustedError, RefusedError, Unavailable
-from ingestor.ingest.committer import system_rng, waits_between
+from ingestor.errors import RefusedError, Unavailable
+from ingestor.ingest.committer import system_rng
+from ingestor.ingest.put import Conflict, Outcome, commit_info, compare_and_swap, put_once, waits_between
 from ingestor.records import COORDINATES, TIMESTAMP
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ _NEEDED = ("message_payload", "message_key", "error_reason", "error_class", "err
 _SAME_RECORD = " AND ".join(f"letter.{name} = sent.{name}" for name in COORDINATES)
 
 
-class Conflict(Exception):  # noqa: N818 - a verdict that steers the flow, not a failure
-    """Somebody else wrote the next version: look again."""
-
-
 class Quarantine:
     """One route's quarantine table."""
 
@@ -58,7 +54,8 @@ class Quarantine:
         self.uri: str = settings.parse[route].quarantine
         self.options = settings.storage_options
         self._retry = settings.routes[route].retry
-        self._occ = settings.routes[route].occ
+        occ = settings.routes[route].occ
+        self._occ = occ
         self._app_id = settings.app_id
         self.route = route
         self._probed = False
@@ -108,9 +105,9 @@ class Quarantine:
                 return
             yield portion
 
-    def info(self, kind: str) -> dict[str, Any]:
-        """Return what every commit of ours says of itself."""
-        return {"app_id": self._app_id, "route": self.route, "operation_kind": kind}
+    def info(self, said: Mapping[str, Any], commit_id: str) -> dict[str, Any]:
+        """Return what a commit of ours says of itself."""
+        return commit_info(self._app_id, self.route, commit_id, said)
 
     def prepare_to_write(self) -> None:
         """Refuse a store that can't keep two writers apart."""
@@ -135,38 +132,40 @@ class Quarantine:
 
         If another writer comes first it decides again after a while, up to `occ.max_retries` times.
         """
-        waits = waits_between(self._occ.base_seconds, self._occ.max_seconds)
-        rng = system_rng()
-        rounds = self._occ.max_retries + 1
-        for _ in range(rounds):
-            try:
-                return decide(self.look_again())
-            except Conflict:
-                time.sleep(rng.uniform(0, next(waits)))
-        msg = f"other writers won {rounds} entries of the log of {self.uri} in a row"
-        raise OccExhaustedError(msg, hint="start again: what was sent is found and not sent twice")
+        return compare_and_swap(
+            lambda _conflicts: decide(self.look_again()),
+            self._occ,
+            sleep=time.sleep,
+            rng=system_rng(),
+            log=self.uri,
+            hint="start again: what was sent is found and not sent twice",
+        )
 
-    def attempt(self, call: Callable[[], None], slot: int, commit_id: str) -> None:
-        """Let a call put the log entry of a slot; find out from the log what became of it. Raise Conflict if lost."""
+    def put(self, call: Callable[[], None], slot: int, commit_id: str) -> None:
+        """Let a call put the log entry of a slot, and make that durable. Raise Conflict if another's is there."""
         waits = waits_between(self._retry.base_seconds, self._retry.max_seconds)
         rng = system_rng()
         for left in range(self._retry.max_retries, -1, -1):
             try:
-                call()
-            except Exception as error:  # noqa: BLE001 - the log tells what became of it
-                failure: Exception = classify(error, doing=f"committing to quarantine table {self.uri}")
-                failure.__cause__ = error
+                self._put_once(call, slot, commit_id)
+            except Conflict:
+                raise
+            except Exception as error:
+                failure = classify(error, doing=f"committing to quarantine table {self.uri}")
+                if left == 0 or not isinstance(failure, Unavailable):
+                    raise failure from error
+                time.sleep(next(waits) * rng.uniform(0.5, 1))
             else:
-                failure = Unavailable(f"quarantine table {self.uri}: the commit left no log entry")
-            entry = self.entry(slot)
-            if entry is not None:
-                if entry.commit_id != commit_id:
-                    raise Conflict
-                self._settle(entry)
                 return
-            if left == 0 or not isinstance(failure, Unavailable):
-                raise failure
-            time.sleep(next(waits) * rng.uniform(0.5, 1))
+
+    def _put_once(self, call: Callable[[], None], slot: int, commit_id: str) -> None:
+        def owner() -> str | None:
+            entry = self.entry(slot)
+            return None if entry is None else entry.commit_id or ""
+
+        if put_once(call, owner, commit_id) is Outcome.CONFLICT:
+            raise Conflict
+        self._settle(slot)
 
     def entry(self, version: int) -> deltalog.Entry | None:
         """Return one entry of the log, None if there is none or clean-up has removed it."""
@@ -182,14 +181,12 @@ class Quarantine:
             version -= 1
         return version
 
-    def _settle(self, entry: deltalog.Entry) -> None:
-        """Return only when the entry, and the files that it adds, survive a power cut."""
-        try:
-            for added in entry.adds:
-                self.storage.settle(unquote(added.path))
-            self.storage.settle(deltalog.entry_path(entry.version))
-        except Exception as error:
-            raise classify(error, doing=f"syncing quarantine table {self.uri}") from error
+    def _settle(self, slot: int) -> None:
+        """Return only when an entry, and the files that it adds, survive a power cut."""
+        entry = self.entry(slot)
+        for added in () if entry is None else entry.adds:
+            self.storage.settle(unquote(added.path))
+        self.storage.settle(deltalog.entry_path(slot))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,21 +211,21 @@ class Version:
         """Return the files that hold this version's rows."""
         return [unquote(file.path) for file in live_files(self.table.uri, self.table.options, self.number)]
 
-    def put_txn(self, txns: Mapping[str, int], info: Mapping[str, Any]) -> None:
+    def put_txn(self, txns: Mapping[str, int], said: Mapping[str, Any]) -> None:
         """Commit txns and no rows as the next version."""
         commit_id = uuid.uuid4().hex
-        properties = _properties(txns, info, commit_id)
-        self.table.attempt(lambda: self._append_nothing(properties), self.number + 1, commit_id)
+        properties = _properties(txns, deltalog.counted(self.table.info(said, commit_id), len(txns)))
+        self.table.put(lambda: self._append_nothing(properties), self.number + 1, commit_id)
 
     def put_replayed(
-        self, origins: Sequence[Coordinate], moment_us: int, txns: Mapping[str, int], info: Mapping[str, Any]
+        self, origins: Sequence[Coordinate], moment_us: int, txns: Mapping[str, int], said: Mapping[str, Any]
     ) -> None:
         """Mark letters as replayed, and commit txns with it, as the next version.
 
         A letter that is no longer there needs no mark: it was moved to silver meanwhile.
         """
         commit_id = uuid.uuid4().hex
-        properties = _properties(txns, info, commit_id)
+        properties = _properties(txns, deltalog.with_txns_counted(self.table.info(said, commit_id), len(txns)))
 
         def put() -> None:
             merge = self.handle.merge(
@@ -242,7 +239,7 @@ class Version:
             if not merge.when_matched_update({"replayed_at": "sent.moment"}).execute()["num_target_rows_updated"]:
                 self._append_nothing(properties)  # without a row to change, delta-rs commits nothing
 
-        self.table.attempt(put, self.number + 1, commit_id)
+        self.table.put(put, self.number + 1, commit_id)
 
     def _append_nothing(self, properties: CommitProperties) -> None:
         self.handle.create_write_transaction(
@@ -263,10 +260,10 @@ def _marks(origins: Sequence[Coordinate], moment_us: int) -> pa.Table:
     return pa.table({**columns, "moment": pa.array([moment_us] * len(origins), TIMESTAMP)})
 
 
-def _properties(txns: Mapping[str, int], info: Mapping[str, Any], commit_id: str) -> CommitProperties:
+def _properties(txns: Mapping[str, int], info: dict[str, Any]) -> CommitProperties:
     now_ms = time.time_ns() // 1_000_000
     return CommitProperties(
         max_commit_retries=0,
         app_transactions=[Transaction(app_id, value, now_ms) for app_id, value in txns.items()],
-        custom_metadata={**info, "commit_id": commit_id},
+        custom_metadata=info,
     )

@@ -150,8 +150,8 @@ class Replayer:
         """Commit the same letters anew, so that whoever had begun to send them can't close the intent any more."""
         self._require(version, intent.txn)
         ours = Intent(intent.txn + 2, intent.letters, attempt)
-        info = self.table.info("dlq_replay_begun") | {_INTENT: ours.as_noted()}
-        version.put_txn({self._app_id: ours.txn}, info)
+        said = {"operation_kind": "dlq_replay_begun", _INTENT: ours.as_noted()}
+        version.put_txn({self._app_id: ours.txn}, said)
         return ours
 
     def _read_intent(self, version: Version, txn: int) -> Intent | None:
@@ -175,7 +175,7 @@ class Replayer:
     def _give_up(self, version: Version, txn: int) -> None:
         """Close an open intent of which nobody can tell any more what it meant."""
         self._require(version, txn)
-        version.put_txn({self._app_id: txn + 1}, self.table.info("dlq_replay_given_up"))
+        version.put_txn({self._app_id: txn + 1}, {"operation_kind": "dlq_replay_given_up"})
 
     def _require(self, version: Version, txn: int) -> None:
         """Refuse to close an intent that is no longer the open one."""
@@ -211,8 +211,8 @@ class Replayer:
             raise Fenced("it has begun meanwhile")
         self._refuse_missing(present)
         intent = Intent.of(txn + 1, present, Attempt().over(self._broker, {origin.topic for origin in present}))
-        info = self.table.info("dlq_replay_begun") | {_INTENT: intent.as_noted()}
-        version.put_txn({self._app_id: intent.txn}, info)
+        said = {"operation_kind": "dlq_replay_begun", _INTENT: intent.as_noted()}
+        version.put_txn({self._app_id: intent.txn}, said)
         return intent
 
     def _choose_again(self, version: Version, origins: Sequence[Coordinate]) -> list[Coordinate]:
@@ -253,16 +253,16 @@ class Replayer:
     def _close(self, intent: Intent, done: set[Coordinate]) -> None:
         """Mark letters as replayed and close their intent, by one commit."""
         moment_us = time.time_ns() // 1000
-        info = self.table.info("dlq_replay_done") | {"letters": len(done)}
+        said = {"operation_kind": "dlq_replay_done", "letters": len(done)}
 
         def close(version: Version) -> None:
             self._require(version, intent.txn)
             closed = {self._app_id: intent.txn + 1}
             if done:
                 txns = self._replayed(version).txns_with(done) | closed
-                version.put_replayed(sorted(done), moment_us, txns, info)
+                version.put_replayed(sorted(done), moment_us, txns, said)
             else:
-                version.put_txn(closed, info)
+                version.put_txn(closed, said)
 
         self.table.compare_and_swap(close)
 

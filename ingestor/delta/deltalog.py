@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 LOG_DIR = "_delta_log"
+_ACTIONS = "actions"  # in commitInfo: how many actions the entry has
+_TXNS = "txns"  # in commitInfo: how many of them are txns
 
 
 class Files(Protocol):
@@ -78,8 +80,26 @@ def entry_path(version: int) -> str:
     return f"{LOG_DIR}/{version:020d}.json"
 
 
+def counted(info: Mapping[str, Any], others: int) -> dict[str, Any]:
+    """Return what the commitInfo of an entry of ours says, with how many actions the entry has: itself and others."""
+    return {**info, _ACTIONS: 1 + others}
+
+
+def is_ours(info: Mapping[str, Any]) -> bool:
+    """Tell whether an ingestor wrote a commitInfo."""
+    return "commit_id" in info or _ACTIONS in info
+
+
+def with_txns_counted(info: Mapping[str, Any], txns: int) -> dict[str, Any]:
+    """Return the same of a MERGE, of which only delta-rs knows the files: it has this many txns, which come last."""
+    return {**info, _TXNS: txns}
+
+
 def parse_entry(version: int, text: bytes) -> Entry:
-    """Parse one log entry; refuse one that is empty or cut off, as power loss leaves it."""
+    """Parse one log entry; refuse one that is empty or cut off, as power loss leaves it.
+
+    An entry that was cut off at the end of a line shows it only if it says how many actions it has, as ours do.
+    """
     try:
         return _entry(version, [json.loads(line) for line in text.splitlines() if line.strip()])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -88,8 +108,8 @@ def parse_entry(version: int, text: bytes) -> Entry:
 
 
 _DAMAGED_HINT = (
-    "if it is the newest entry, its commit was never acknowledged: remove that file and start again; "
-    "else restore it from a backup"
+    "if a power cut tore the newest entry, its commit was never acknowledged: `ingestor repair CONFIG` proves that and "
+    "sets it aside; else restore it from a backup"
 )
 
 
@@ -112,9 +132,14 @@ def _entry(version: int, actions: list[dict[str, Any]]) -> Entry:
                 takes_data |= body.get("dataChange", True) is not False
             else:
                 one[kind] = _mapping(body)
+    info = one.get("commitInfo", {})
+    for what, key, found in (("actions", _ACTIONS, len(actions)), ("txns", _TXNS, len(txns))):
+        told = info.get(key)
+        if type(told) is int and found < told:
+            raise ValueError(f"it has {found} of its {told} {what}")
     return Entry(
         version=version,
-        commit_info=one.get("commitInfo", {}),
+        commit_info=info,
         adds=tuple(adds),
         removes=tuple(removes),
         txns=txns,
@@ -169,9 +194,14 @@ def fingerprint(files: Files, version: int) -> bytes | None:
 
 def newest_version(files: Files) -> int | None:
     """Return the newest version that an entry or a checkpoint tells of, by listing them all; None if there is none."""
+    entries, checkpoints = versions(files)
+    return max((*entries, *checkpoints), default=None)
+
+
+def versions(files: Files) -> tuple[list[int], list[int]]:
+    """Return the versions of all entries and of all checkpoints that there are."""
     names = files.list(LOG_DIR)
-    checkpoints = (found[0] for found in map(_checkpoint_name, names) if found is not None)
-    return max((*_versions(names), *checkpoints), default=None)
+    return _versions(names), [found[0] for found in map(_checkpoint_name, names) if found is not None]
 
 
 def checkpointed(files: Files) -> int | None:

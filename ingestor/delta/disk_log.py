@@ -1,80 +1,30 @@
-"""The log of a table on a local disk: a power cut finds each entry and each checkpoint whole, or not at all.
+"""What delta-rs leaves to do on a local disk: it syncs nothing, so a power cut may take any name or file that it made.
 
-delta-rs syncs nothing: after a power cut each name that it gave may stand for a file that is empty or torn, or be gone
-together with the folders above it. So all that an ingestor puts into a log is written under another name, synced, and
-only then given its own. tests/faults/test_power_cut.py starts from every disk that a cut may leave.
+A checkpoint that is torn, or a hint at one that is, would keep everybody from opening the table. So it is written in a
+table aside, synced, and only then moved into the log. tests/faults/test_power_cut.py starts from every disk that a cut
+may leave.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
-
-from deltalake import Schema
+from typing import TYPE_CHECKING
 
 from ingestor.delta import deltalog
 from ingestor.delta.held import sync
 from ingestor.delta.storage import LocalStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from ingestor.records import RawSchema
 
 # VACUUM and readers leave alone what begins with an underscore.
 _ASIDE = "_ingestor_aside-"
 _LEFT_BEHIND_SECONDS = 3600.0
-
-
-def put_entry(
-    log: Path, version: int, actions: Iterable[dict[str, Any]], *, before: Callable[[], None] = lambda: None
-) -> None:
-    """Write an entry aside, sync it, call `before`, and link the entry to its slot; FileExistsError if that is taken.
-
-    The name aside is none that a reader of logs takes for an entry, should a killed process leave it. The link itself
-    is not synced yet.
-    """
-    aside = log / f"_commit_{uuid.uuid4()}.json.tmp"
-    try:
-        with aside.open("xb") as file:
-            file.write("".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        before()
-        (log.parent / deltalog.entry_path(version)).hardlink_to(aside)
-    finally:
-        with contextlib.suppress(OSError):  # what became of the entry matters more
-            aside.unlink()
-
-
-def create(root: Path, schema: RawSchema) -> None:
-    """Create a table; FileExistsError if there is one. Whoever opens it then sees to it that it lasts."""
-    log = root / deltalog.LOG_DIR
-    log.mkdir(parents=True, exist_ok=True)
-    put_entry(log, 0, _first_actions(schema, time.time_ns() // 1_000_000))
-
-
-def _first_actions(schema: RawSchema, now_ms: int) -> list[dict[str, Any]]:
-    """Return what delta-rs would have written."""
-    metadata = {
-        "id": str(uuid.uuid4()),
-        "name": None,
-        "description": None,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": Schema.from_arrow(schema.table).to_json(),
-        "partitionColumns": schema.partition_by,
-        "createdTime": now_ms,
-        "configuration": {},
-    }
-    told = {"timestamp": now_ms, "operation": "CREATE TABLE", "operationParameters": {}, "engineInfo": "ingestor"}
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
-    return [{"commitInfo": told}, {"protocol": protocol}, {"metaData": metadata}]
 
 
 def anchor(root: Path) -> None:
@@ -105,9 +55,11 @@ def checkpoint(root: Path, write: Callable[[Path], int]) -> int:
             if name[:20].isdecimal() and name >= first:
                 (made / name).hardlink_to(log / name)
         version = write(place)
-        for part in sorted(made.glob(f"{version:020d}.checkpoint*")):
-            _move(part, log)
-        _move(made / "_last_checkpoint", log)
+        hint = made / "_last_checkpoint"
+        if hint.exists():  # else that version has a checkpoint already
+            for part in sorted(made.glob(f"{version:020d}.checkpoint*")):
+                _move(part, log)
+            _move(hint, log)
     return version
 
 

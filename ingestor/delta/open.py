@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ingestor.records import RawSchema
 
 _LOOK_AGAIN_SECONDS = (0.1, 0.4, 1.0)
+_FIRST_ACTIONS = 2  # of a table's first entry: protocol and metadata
 T = TypeVar("T")
 
 
@@ -47,19 +48,17 @@ def _refuse_a_file(uri: str) -> None:
 
 def _create(uri: str, schema: RawSchema, options: Mapping[str, str]) -> DeltaTable:
     """Create the table; whoever loses the race for version 0 opens what the winner made."""
-    root = local_root(uri)
     try:
-        if root is not None:
-            disk_log.create(root, schema)
-        else:
-            DeltaTable.create(
-                uri,
-                Schema.from_arrow(schema.table),
-                mode="error",
-                partition_by=schema.partition_by or None,
-                storage_options=options_for(uri, options),
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
+        DeltaTable.create(
+            uri,
+            Schema.from_arrow(schema.table),
+            mode="error",
+            partition_by=schema.partition_by or None,
+            storage_options=options_for(uri, options),
+            commit_properties=CommitProperties(
+                max_commit_retries=0, custom_metadata=deltalog.counted({}, _FIRST_ACTIONS)
+            ),
+        )
     except (DeltaError, OSError):
         try:
             return open_handle(uri, options)

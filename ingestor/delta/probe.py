@@ -45,7 +45,7 @@ from ingestor.delta import deltalog
 from ingestor.delta.failures import classify
 from ingestor.delta.open import options_for
 from ingestor.delta.storage import ObjectStorage, local_root
-from ingestor.delta.table_log import NewEntry, StoreLog
+from ingestor.delta.table_log import NewEntry, TableLog
 from ingestor.errors import RefusedError
 from ingestor.records import RawSchema
 
@@ -145,7 +145,7 @@ def _race_all(uri: str, options: Mapping[str, str]) -> None:
         storage_options=dict(options),
         commit_properties=CommitProperties(max_commit_retries=0),
     )
-    log = StoreLog(scratch, schema, options, handle)
+    log = TableLog(scratch, schema, options, handle)
     try:
         with ThreadPoolExecutor(WRITERS, thread_name_prefix="probe") as pool:
             for _ in range(ROUNDS):
@@ -154,9 +154,9 @@ def _race_all(uri: str, options: Mapping[str, str]) -> None:
         _clean_up(log)
 
 
-def _race(log: StoreLog, pool: ThreadPoolExecutor, uri: str) -> None:
+def _race(log: TableLog, pool: ThreadPoolExecutor, uri: str) -> None:
     """Let all writers go for the same entry at once; refuse the store if more than one gets it."""
-    version = log.newest(0) + 1
+    version = log.newest() + 1
     start = Barrier(WRITERS)
     writers = [uuid.uuid4().hex for _ in range(WRITERS)]
 
@@ -188,7 +188,7 @@ def _refused(uri: str, what: str) -> RefusedError:
     )
 
 
-def _clean_up(log: StoreLog) -> None:
+def _clean_up(log: TableLog) -> None:
     """Remove the scratch table. What a failure or a kill leaves is a few small objects that nobody reads."""
     with contextlib.suppress(OSError, DeltaError):
         storage = log.storage

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ingestor.delta import deltalog
-from ingestor.delta import stats as table_files
+from ingestor.delta import deltalog, stats
 from ingestor.delta.guards import remembered_removal
 from ingestor.delta.open import open_or_create, options_for, reopen_handle
 from ingestor.delta.removals import Removal, latest_removal, removal_in
 from ingestor.delta.rules import verify_schema
 from ingestor.delta.storage import local_root
-from ingestor.delta.table_log import DataFile, NewEntry, open_log
+from ingestor.delta.table_log import DataFile, NewEntry, TableLog
 from ingestor.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class RawTable:
         self.schema = schema
         self._options = options_for(uri, storage_options)
         handle = open_or_create(uri, schema, self._options)
-        self._log = open_log(uri, schema, self._options, handle)
+        self._log = TableLog(uri, schema, self._options, handle)
         self.storage: Storage = self._log.storage
         self._seen = self._landed = handle.version()
         self._table_id = str(handle.metadata().id)
@@ -82,6 +81,9 @@ class RawTable:
         self.txns: dict[str, int] = deltalog.txns_at(self.storage, self._seen)
         self.removal: Removal | None = latest_removal(self.storage, self._seen)
         self._tip = deltalog.fingerprint(self.storage, self._seen)
+        if self._tip is None:
+            msg = f"table {uri}: {deltalog.entry_path(self._seen)}, the newest log entry, is gone; a checkpoint has it"
+            raise RefusedError(msg, hint="put it back, or let Spark commit once: delta-rs does not go on without it")
 
     @property
     def version(self) -> int:
@@ -98,11 +100,10 @@ class RawTable:
 
         If it fails on the way, the next call goes on from the version that was last taken in whole.
         """
-        newest = self._log.newest(self._seen)
+        newest = self._log.newest()
         known = max(self._seen, self._landed)
-        if newest is None or newest < known:
-            found = "it has no log" if newest is None else f"its newest version is {newest}"
-            raise self._replaced(f"{found}, it was at {known}")
+        if newest < known:
+            raise self._replaced(f"its newest version is {newest}, it was at {known}")
         self._refuse_another_past(newest)
         if newest > self._seen:
             self._follow(newest)
@@ -123,7 +124,7 @@ class RawTable:
         txns, removal, changed = dict(self.txns), self.removal, False
         try:
             entries = [*deltalog.entries(self.storage, self._seen + 1, newest)]
-            self._log.secure(entries)
+            self._log.secure(entry for entry in entries if entry.version != self._landed)
             for entry in entries:
                 removal = removal_in(entry, txns) or removal
                 if removal is not None and remembered_removal(entry.txns) >= removal.version:
@@ -165,11 +166,11 @@ class RawTable:
 
     def last_offsets(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the greatest offset of each partition that has rows; statistics spare most files from being read."""
-        return table_files.last_offsets(self._open(), self.storage, tps) if tps else {}
+        return stats.last_offsets(self._open(), self.storage, tps) if tps else {}
 
     def other_topics(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Return for each of the partitions another topic that has rows of the same partition number."""
-        return table_files.other_topics(self._open(), self.storage, tps) if tps else {}
+        return stats.other_topics(self._open(), self.storage, tps) if tps else {}
 
     @property
     def identity(self) -> tuple[object, ...]:

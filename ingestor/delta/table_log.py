@@ -1,10 +1,11 @@
-"""How a table's log is looked at and added to: by delta-rs in a store, without it on a local disk.
+"""How a table's log is looked at and added to: through delta-rs, on a local disk as in a store.
 
-A commit of delta-rs lists the log three times and takes in every live file of the table, twice. A store is asked for
-the end of the log only, and compaction keeps live files few; but on a disk each listing is of the whole folder: twice
-the CPU after 3,000 entries, ten times after 20,000. All that a commit needs there is that nobody else has the slot, and
-that is what a hard link tells, which is how delta-rs puts entries on a disk, too. The tables that we write have no
-feature that would ask for more (`table_rules`); delta-rs opens and checkpoints them all.
+Each commit of delta-rs replays the log's tail and takes in every live file. Checkpoints, the removal of expired entries
+(see `maintenance`) and compaction keep that cheap, beside the commits.
+
+delta-rs puts an entry on a disk by a hard link, so it is whole, but it syncs nothing. What is acknowledged or built on
+is synced here first. After a power cut the newest entry may still be empty or cut off, also at a line's end. Each entry
+of ours says how many actions it has (`deltalog.counted`), so a cut is seen before anything is built on it (`repair`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import errno
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote, unquote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow.fs as pafs
 from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
@@ -23,14 +24,12 @@ from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
-from ingestor.delta import deltalog
-from ingestor.delta.disk_log import checkpoint, put_entry
-from ingestor.delta.held import sync
+from ingestor.delta import deltalog, disk_log
 from ingestor.delta.open import believed, open_handle, reopen_handle, storage_of
-from ingestor.delta.storage import LocalStorage, local_root
+from ingestor.delta.storage import local_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from deltalake import DeltaTable
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 # handle reopened on it a commit costs 5-10 ms, without it 100 ms after 1,000 entries (bench/commit.py).
 CHECKPOINT_EVERY = 50
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_PLAIN_IN_PATHS = "/=:@!$&'()*+,;"  # what stands in a URL's path as it is
 
 
 def _standing() -> bool:
@@ -70,54 +68,25 @@ class NewEntry:
     info: Mapping[str, Any]
 
 
-class TableLog(Protocol):
-    """The log of one table, seen from one handle."""
-
-    @property
-    def storage(self) -> Storage:
-        """The table's files, the log's among them."""
-
-    def newest(self, seen: int) -> int | None:
-        """Return the newest version, None if there is none, for someone who has seen the log up to a version."""
-
-    def put(self, version: int, entry: NewEntry, *, after: bytes | None) -> None:
-        """Put one entry at a version or nowhere, right after the entry of this fingerprint.
-
-        Whatever is raised, the entry may be there.
-        """
-
-    def secure(self, entries: Iterable[deltalog.Entry]) -> None:
-        """Return only when entries that somebody put survive a power cut: ours is not to outlive those it follows."""
-
-    def checkpoint(self) -> int:
-        """Write a checkpoint of the newest version, through a handle of its own; return that version."""
-
-
-def open_log(uri: str, schema: RawSchema, options: Mapping[str, str], handle: DeltaTable) -> TableLog:
-    """Return the log of a table that was just opened."""
-    root = local_root(uri)
-    if root is not None:
-        return DiskLog(root, schema, handle.version(), lambda: reopen_handle(uri, options))
-    return StoreLog(uri, schema, options, handle)
-
-
-class StoreLog:
-    """The log of a table in a store: a handle of delta-rs, followed from version to version and committed through.
+class TableLog:
+    """The log of one table: a handle of delta-rs, followed from version to version and committed through.
 
     delta-rs must neither rebase (`max_commit_retries=0`) nor run hooks after the commit, for a hook that fails looks
     like a commit that failed.
     """
 
     def __init__(self, uri: str, schema: RawSchema, options: Mapping[str, str], handle: DeltaTable) -> None:
+        """Take the log of a table that was just opened."""
         self._uri = uri
         self._options = dict(options)
         self._schema = Schema.from_arrow(schema.table)
         self._partition_by = schema.partition_by
         self._handle = handle
         self._opened_at = handle.version()
-        self.storage = storage_of(uri, self._options, self._sized)
+        self._root = local_root(uri)
+        self.storage: Storage = storage_of(uri, self._options, self._sized)
 
-    def newest(self, seen: int) -> int:  # noqa: ARG002 - the handle has its own idea of what was seen
+    def newest(self) -> int:
         """Move the handle to the newest version."""
         if self._handle.version() - self._opened_at >= CHECKPOINT_EVERY:
             self._handle = reopen_handle(self._uri, self._options)  # one that is only ever updated grows for ever
@@ -130,12 +99,16 @@ class StoreLog:
                 raise
         return self._handle.version()
 
-    def put(self, version: int, entry: NewEntry, *, after: bytes | None) -> None:  # noqa: ARG002 - the handle knows
-        """Put one entry right after the version that the handle is at."""
+    def put(self, version: int, entry: NewEntry, *, after: bytes | None) -> None:
+        """Put one entry at a version or nowhere, right after the entry of this fingerprint.
+
+        Whatever is raised, the entry may be there.
+        """
         if version != self._handle.version() + 1:
             msg = f"a handle at version {self._handle.version()} can't put version {version}"
             raise AssertionError(msg)
-        now_ms = _now_ms()
+        self._refuse_another_folder(version - 1, after)
+        now_ms = time.time_ns() // 1_000_000
         self._handle.create_write_transaction(
             [_add_action(file, now_ms) for file in entry.files],
             mode="append",
@@ -144,118 +117,47 @@ class StoreLog:
             commit_properties=CommitProperties(
                 max_commit_retries=0,
                 app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in entry.txns.items()],
-                custom_metadata=dict(entry.info),
+                custom_metadata=deltalog.counted(entry.info, len(entry.files) + len(entry.txns)),
             ),
             post_commithook_properties=NO_HOOKS,
         )
 
+    def _refuse_another_folder(self, version: int, expected: bytes | None) -> None:
+        """Put nothing into a folder that took the table's place: a disk may have been away between two tries."""
+        if self._root is not None and deltalog.fingerprint(self.storage, version) != expected:
+            raise FileNotFoundError(errno.ENOENT, "not there as it was", deltalog.entry_path(version))
+
     def secure(self, entries: Iterable[deltalog.Entry]) -> None:
-        """Do nothing: what can be read is durable."""
+        """Return only when entries that others put survive a power cut: ours is not to outlive those it follows.
+
+        Ingestors sync their data files before they commit; other programs don't. A file of theirs may be gone by now,
+        compacted and vacuumed.
+        """
+        for entry in entries:
+            for added in entry.adds if entry.commit_id is None else ():
+                with contextlib.suppress(FileNotFoundError):
+                    self.storage.settle(unquote(added.path))
+            self.storage.settle(deltalog.entry_path(entry.version))
 
     def checkpoint(self) -> int:
-        """Write it where it belongs: a finished upload is whole."""
+        """Write a checkpoint of the newest version, through a handle of its own; return that version.
+
+        On a disk it is written aside first: delta-rs does not sync it. In a store a finished upload is whole.
+        """
+        if self._root is not None:
+            return disk_log.checkpoint(self._root, self._checkpoint_aside)
         handle = reopen_handle(self._uri, self._options)
         handle.create_checkpoint()
         return handle.version()
 
+    def _checkpoint_aside(self, place: Path) -> int:
+        handle = open_handle(str(place), {})
+        handle.create_checkpoint()
+        self.secure(deltalog.tail(self.storage, handle.version()))  # it must not outlive what it contains
+        return handle.version()
+
     def _sized(self, known_sizes: dict[str, int]) -> pafs.FileSystem:
         return pafs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table, self._options, known_sizes))  # noqa: SLF001
-
-
-class DiskLog:
-    """The log of a table on a local disk: what comes next is looked for by name, and put by a hard link."""
-
-    def __init__(self, root: Path, schema: RawSchema, at_version: int, open_whole: Callable[[], object]) -> None:
-        """Take the log of a table that was just opened at a version; `open_whole` refuses a log that is damaged."""
-        self.storage = LocalStorage(root)
-        self._log = root / deltalog.LOG_DIR
-        self._partition_by = schema.partition_by
-        self._open_whole = open_whole
-        self._opened_at = at_version
-
-    def newest(self, seen: int) -> int | None:
-        """Go on from what was seen, entry by entry, and list them all where that may stop too early."""
-        found = seen
-        while self.storage.exists(deltalog.entry_path(found + 1)):
-            found += 1
-        newest = deltalog.newest_version(self.storage) if self._cleaned_up_behind(seen, found) else found
-        if newest is not None and newest - self._opened_at >= CHECKPOINT_EVERY:
-            self._open_whole()  # checkpoints are nothing that we read: others do
-            self._opened_at = newest
-        return newest
-
-    def _cleaned_up_behind(self, seen: int, found: int) -> bool:
-        """Tell whether the slot after what was found may be empty because its entry was cleaned up, and more follow.
-
-        Entries go in no certain order, but only those before a checkpoint, and there is a hint which is the last one.
-        Asked after that slot was found empty, so a clean-up that emptied it has its checkpoint hinted at by then.
-        """
-        hinted = deltalog.checkpointed(self.storage)
-        if hinted is None:  # never checkpointed, unless somebody removed the hint
-            return not all(self.storage.exists(deltalog.entry_path(version)) for version in (0, seen))
-        return hinted > found or not self.storage.exists(deltalog.entry_path(seen))
-
-    def put(self, version: int, entry: NewEntry, *, after: bytes | None) -> None:
-        """Write the entry aside, sync it, and link it to its slot: it is never seen in part, not after a power cut.
-
-        Nothing is put after another entry than the one that was compared: while a disk was away the table may have been
-        replaced.
-        """
-
-        def compare() -> None:
-            if deltalog.fingerprint(self.storage, version - 1) != after:
-                raise FileNotFoundError(errno.ENOENT, "not there as it was", deltalog.entry_path(version - 1))
-
-        put_entry(self._log, version, _actions(entry, self._partition_by, _now_ms()), before=compare)
-
-    def secure(self, entries: Iterable[deltalog.Entry]) -> None:
-        """Sync the log's names and, since only ingestors sync, all that other programs have written.
-
-        A file of theirs may be gone by now, compacted and vacuumed.
-        """
-        for entry in entries:
-            if entry.commit_id is None:
-                for added in entry.adds:
-                    with contextlib.suppress(FileNotFoundError):
-                        self.storage.settle(unquote(added.path))
-                self.storage.settle(deltalog.entry_path(entry.version))
-        sync(self._log)
-
-    def checkpoint(self) -> int:
-        """Let delta-rs write it aside."""
-
-        def write(place: Path) -> int:
-            handle = open_handle(str(place), {})
-            handle.create_checkpoint()
-            return handle.version()
-
-        return checkpoint(self.storage.root, write)
-
-
-def _actions(entry: NewEntry, partition_by: list[str], now_ms: int) -> Iterator[dict[str, Any]]:
-    """Yield the actions of an entry as delta-rs would have written them."""
-    yield {
-        "commitInfo": {
-            "timestamp": now_ms,
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append", "partitionBy": json.dumps(partition_by)},
-            **entry.info,
-            "engineInfo": "ingestor",
-        }
-    }
-    for file in entry.files:
-        yield {
-            "add": {
-                "path": quote(file.path, safe=_PLAIN_IN_PATHS),
-                "partitionValues": dict(file.partition_values),
-                "size": file.size,
-                "modificationTime": now_ms,
-                "dataChange": True,
-                "stats": json.dumps(file.stats),
-            }
-        }
-    for app_id, last in entry.txns.items():
-        yield {"txn": {"appId": app_id, "version": last, "lastUpdated": now_ms}}
 
 
 def _add_action(file: DataFile, now_ms: int) -> AddAction:
@@ -267,7 +169,3 @@ def _add_action(file: DataFile, now_ms: int) -> AddAction:
         data_change=True,
         stats=json.dumps(file.stats),
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

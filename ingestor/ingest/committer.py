@@ -1,23 +1,22 @@
-"""Lands a staged file in the Delta log exactly once, by compare-and-swap on the txn actions.
+"""Lands a staged file in the Delta log exactly once, by compare-and-swap on the txn actions: `Committer.land`.
 
-    refresh ─▶ are all txns what the rows were built on? ─ no ─▶ Fenced: drop everything, start from the ledger
+    is each topic still the one that its records were read from? ─ no ─▶ Fenced: drop everything, start from the ledger
+                     │ yes
+                     ▼
+    refresh ─▶ are all txns what the rows were built on? ─ no ─▶ Fenced
                      │ yes
                      ▼
                do the guards let it pass?  ─ no ─▶ refused, until a person answers     (see `guards`)
                      │ yes
                      ▼
-               try to put our entry at version + 1          (lands there or nowhere: see `table_log`)
-                     │ answered: landed
-                     │ anything raised: the outcome is unknown, so look at that very slot
-                     ├─ holds our commit id   ─▶ landed, only the answer was lost
-                     ├─ holds another's entry ─▶ conflict: back off, begin again from refresh
-                     └─ is empty              ─▶ back off, try the SAME slot again
+               put our entry at version + 1, or find that another has it               (see `put`)
+                     │ landed
+                     ▼
+               sync the entry ─▶ acknowledged ─▶ maintain the table now and then       (see `maintenance`)
 
-Why this is exactly once: put-if-absent gives every version one winner; our entry can only ever stand at the version
-right after the one whose txns were compared, so the commit is a compare-and-swap on them; hence the txns of a
-partition form one chain of adjacent ranges, each with its rows beside it in the same entry. Moving on to another slot
-while ours is empty would break it: a delayed request of ours may still fill it. The file is written once and never
-removed here: an unreferenced file costs space until VACUUM, a removed one that did land costs rows.
+Why this is exactly once: the commit is a compare-and-swap on the txns, so those of a partition form one chain of
+adjacent ranges, each with its rows beside it in the same entry. The file is written once and never removed here: an
+unreferenced file costs space until VACUUM, a removed one that did land costs rows.
 """
 
 from __future__ import annotations
@@ -26,20 +25,19 @@ import functools
 import random
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import backoff
-
+from ingestor.config.settings import OccSettings
 from ingestor.delta.guards import Guards, removal_marks, removed_hint
 from ingestor.errors import Fenced, IngestorError, OccExhaustedError, RefusedError
+from ingestor.ingest.put import Conflict, Outcome, commit_info, compare_and_swap, put_once, waits_between
 from ingestor.ingest.retry import Patience
 from ingestor.ingest.stager import set_positions
 from ingestor.ingest.steps import SILENT, Steps
 from ingestor.ledger import moved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ingestor.config.settings import OccSettings, RetrySettings
     from ingestor.delta.removals import Removal
@@ -50,16 +48,6 @@ if TYPE_CHECKING:
 # Log cleanup may remove entries older than the log's retention (a day at the least that anyone sets); a process that
 # was stopped that long between comparing and putting could fill a slot that was cleaned away. See `_check_fresh`.
 _STALE_AFTER_SECONDS = 600.0
-
-
-class Outcome(StrEnum):
-    """How a commit ended, as the metric names it."""
-
-    LANDED = "landed"
-    LANDED_UNANSWERED = "landed_unanswered"
-    CONFLICT = "conflict"
-    FENCED = "fenced"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +72,16 @@ class Committer:
         patience: Patience,
         clock: Callable[[], float] = time.monotonic,
         on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
+        topic_ids: Callable[[set[str]], Mapping[str, str]] = lambda _topics: {},
+        maintain: Callable[[int], None] = lambda _version: None,
         remember: bool = True,
         steps: Steps = SILENT,
     ) -> None:
-        """Take an open table. Without `remember` nothing is written into the log but what is committed."""
+        """Take an open table.
+
+        `topic_ids` tells which topics are there now, `maintain` is told of each version that landed. Without `remember`
+        nothing is written into the log but what is committed.
+        """
         self._table = table
         self._guards = guards
         self._app_ids = guards.app_ids
@@ -95,6 +89,8 @@ class Committer:
         self._patience = patience
         self._clock = clock
         self._on_outcome = on_outcome
+        self._topic_ids = topic_ids
+        self._maintain = maintain
         self._remember = remember
         self._seen_removal: Removal | None = None
         self._harmless = -1  # the newest log entry that took rows away before any were landed
@@ -169,36 +165,57 @@ class Committer:
             )
             if not self._remember:
                 raise refusal
-            info = {"app_id": self._app_ids.app_id, "route": self._guards.route, "operation_kind": "refused"}
             try:
-                self._put(set_positions({}, marks=marks), info)
+                self._put(set_positions({}, marks=marks), {"operation_kind": "refused"})
             except IngestorError as error:
                 raise refusal from error  # the entry itself still stands there for the next start
             self._look()
 
-    def commit(self, staged: Staged, info: Mapping[str, Any]) -> Landed:
-        """Land a staged batch; raise Fenced or OccExhaustedError with nothing of it in the table."""
+    # --- exactly once ---
+
+    def land(self, staged: Staged, said: Mapping[str, Any]) -> Landed:
+        """Land a staged batch; raise Fenced or OccExhaustedError with nothing of it in the table.
+
+        `said` goes into the commitInfo: the kind of operation, gaps, and the ids of the topics that the rows are from.
+        """
         started = self._clock()
-        waits = waits_between(self._occ.base_seconds, self._occ.max_seconds)
-        for conflicts in range(self._occ.max_retries + 1):
+
+        def attempt(conflicts: int) -> Landed:
             self._compare(staged)
             compared_at = self._clock()
-            outcome = self._put(staged, info)
+            slot = self._table.version + 1
+            outcome = self._put(staged, said)
             self._on_outcome(outcome)
-            if outcome is not Outcome.CONFLICT:
-                slot = self._table.version + 1
-                self._check_fresh(compared_at)
-                self._patience.until_answered(lambda: self._table.settle(slot), doing="syncing the log entry")  # noqa: B023
-                self._steps("acknowledged", commit_id=staged.commit_id, slot=slot)
-                return Landed(slot, outcome, conflicts, self._clock() - started)
-            self._patience.sleep(self._patience.rng.uniform(0, next(waits)))
-        self._on_outcome(Outcome.FAILED)
-        slots = "1 slot" if conflicts == 0 else f"{conflicts + 1} slots"
-        msg = f"other writers won {slots} of the log in a row; nothing was lost"
-        raise OccExhaustedError(
-            msg,
-            hint="raise occ.max_retries, lengthen flush.seconds, or let fewer writers share the table, and start again",
-        )
+            if outcome is Outcome.CONFLICT:
+                raise Conflict
+            self._check_fresh(compared_at)
+            self._patience.until_answered(lambda: self._table.settle(slot), doing="syncing the log entry")
+            self._steps("acknowledged", commit_id=staged.commit_id, slot=slot)
+            return Landed(slot, outcome, conflicts, self._clock() - started)
+
+        self._refuse_recreated(staged, said.get("topic_ids", {}))
+        landed = self._against_others(attempt)
+        self._maintain(landed.version)
+        return landed
+
+    def _against_others(self, attempt: Callable[[int], Landed]) -> Landed:
+        hint = "raise occ.max_retries, lengthen flush.seconds, or let fewer writers share the table, and start again"
+        patience, log = self._patience, self._guards.table_uri
+        try:
+            return compare_and_swap(attempt, self._occ, sleep=patience.sleep, rng=patience.rng, log=log, hint=hint)
+        except OccExhaustedError:
+            self._on_outcome(Outcome.FAILED)
+            raise
+
+    def _refuse_recreated(self, staged: Staged, placed_ids: Mapping[str, str]) -> None:
+        """Fence a batch if its topic is another one than when it was placed: its offsets may be of either.
+
+        Topic ids never come back, so an unchanged id now proves that every record of the batch is of that topic.
+        """
+        for topic, now in self._topic_ids({tp.topic for tp in staged.last} & placed_ids.keys()).items():
+            if now != placed_ids[topic]:
+                msg = f"topic {topic} was deleted and created again"
+                raise Fenced(msg)
 
     def _compare(self, staged: Staged) -> None:
         """Refuse a batch that was built on txns which are no longer the table's, or that the guards refuse."""
@@ -219,31 +236,32 @@ class Committer:
         self._on_outcome(Outcome.FENCED)
         return Fenced(why)
 
-    def _put(self, staged: Staged, info: Mapping[str, Any]) -> Outcome:
-        """Put our entry into the next slot, and find out from the log itself what became of it."""
+    def _put(self, staged: Staged, said: Mapping[str, Any]) -> Outcome:
+        """Put our entry into the slot behind what was compared, and find out from the log what became of it."""
         slot = self._table.version + 1
         txns = {self._app_ids.of(tp): last for tp, last in staged.last.items()}
-        marks = {**staged.marks, **self._marks(staged, info.get("topic_ids", {}))}
-        marked = {**info, "commit_id": staged.commit_id}
+        marks = {**staged.marks, **self._marks(staged, said.get("topic_ids", {}))}
+        info = commit_info(self._app_ids.app_id, self._guards.route, staged.commit_id, said)
+
+        def put() -> None:
+            self._steps("put", commit_id=staged.commit_id, slot=slot, last=staged.last)
+            try:
+                self._table.attempt(staged.files, {**txns, **marks}, info)
+            except Exception as error:
+                self._steps("unanswered", commit_id=staged.commit_id, slot=slot, error=type(error).__name__)
+                raise
+            self._steps("answered", commit_id=staged.commit_id, slot=slot)
+
+        def owner() -> str | None:
+            found = self._table.slot(slot)
+            self._steps("found", commit_id=staged.commit_id, slot=slot, owner=found)
+            return found
 
         def try_once() -> Outcome:
             moved_away = [file.path for file in staged.files if not file.standing()]
             if moved_away:
                 raise self._fenced(f"data file {moved_away[0]} was moved away or replaced after it was written")
-            self._steps("put", commit_id=staged.commit_id, slot=slot, last=staged.last)
-            try:
-                self._table.attempt(staged.files, {**txns, **marks}, marked)
-            except Exception as error:
-                self._steps("unanswered", commit_id=staged.commit_id, slot=slot, error=type(error).__name__)
-                # No exception tells whether the entry is there. If this look fails too, the next try is for the
-                # same slot again, so an entry of ours that did land is found then.
-                owner = self._table.slot(slot)
-                self._steps("found", commit_id=staged.commit_id, slot=slot, owner=owner)
-                if owner is None:
-                    raise
-                return Outcome.LANDED_UNANSWERED if owner == staged.commit_id else Outcome.CONFLICT
-            self._steps("answered", commit_id=staged.commit_id, slot=slot)
-            return Outcome.LANDED
+            return put_once(put, owner, staged.commit_id)
 
         return self._patience.until_answered(try_once, doing="committing to the Delta log")
 
@@ -259,13 +277,6 @@ class Committer:
         if self._clock() - compared_at > _STALE_AFTER_SECONDS:
             self._steps("overlong")
             raise self._fenced("the commit took so long that the log may have been cleaned up meanwhile")
-
-
-def waits_between(base_seconds: float, max_seconds: float) -> Iterator[float]:
-    """Return exponentially growing waits, before jitter."""
-    waits = backoff.expo(factor=base_seconds, max_value=max_seconds)
-    next(waits)  # backoff's generators answer nothing to the first call
-    return waits
 
 
 def make_patience(retry: RetrySettings, **world: Any) -> Patience:  # noqa: ANN401 - breaker, sleep, …: see Patience

@@ -222,7 +222,6 @@ class Lane:
     def _describe(self, tps: Collection[TopicPartition], gaps: Collection[Gap]) -> dict[str, Any]:
         topics = {tp.topic for tp in tps}
         return {
-            "route": self.name,
             "operation_kind": "flush",
             "topic_ids": {topic: self.topic_ids[topic] for topic in topics if topic in self.topic_ids},
             "gaps": [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ingestor import logs
 from ingestor.delta.failures import plain
 from ingestor.errors import IngestorError, RefusedError, Unavailable
-from ingestor.ingest.committer import Outcome
+from ingestor.ingest.put import Outcome
 from ingestor.observe.recent import Recent
 
 if TYPE_CHECKING:
@@ -192,6 +192,10 @@ class Watch:
         hint = "the next one is tried by itself; commits get slower until then"
         self.recent.trouble(f"checkpoint failed: {why}", hint, route=route)
         self.metrics.retry(route, "checkpoint")
+
+    def log_kept(self, route: str, why: str) -> None:
+        """Tell that expired log entries stay: commits get slower the more there are."""
+        self._log.warning("expired log entries kept", route=route, why=why[:300])
 
     def breaker_made(self, store: str) -> None:
         """Tell that there is a breaker for a store."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
+from ingestor.delta import deltalog
 from spark_jobs.runtime.session import java_class, jvm
 
 if TYPE_CHECKING:
@@ -142,6 +143,13 @@ class TableLog:
     def entry(self, version: int) -> str | None:
         """Return a log entry's text, None if it is gone."""
         return self._files.read(f"{self._table}/_delta_log/{version:020d}.json")
+
+    def require_whole(self) -> None:
+        """Refuse a table whose newest entry a power cut tore: what is read of it, or built on it, would be lost."""
+        version = self.version
+        text = self.entry(version)
+        if text is not None:
+            deltalog.parse_entry(version, text.encode())
 
     def txn(self, app_id: str) -> int | None:
         """Return the version that an application's txn has, None if it has none.

@@ -82,7 +82,8 @@ class Raw:
         self.log = TableLog(session, table)
 
     def require_readable(self) -> None:
-        """Refuse a table that is not laid out as the ingestor lays it out."""
+        """Refuse a table that is not laid out as the ingestor lays it out, and one whose newest entry is torn."""
+        self.log.require_whole()
         snapshot = self.log.snapshot()
         reader = int(snapshot.protocol().minReaderVersion())
         if reader > _READER_MAX:

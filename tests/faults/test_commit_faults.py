@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingestor.errors import Fenced
-from ingestor.ingest.committer import Outcome
+from ingestor.ingest.put import Outcome
 from ingestor.ingest.steps import Steps
 from tests.support.judge.traces import Recorder, Traces, entries_of
 from tests.support.stores.faultproxy import Fault, FaultProxy, Kind

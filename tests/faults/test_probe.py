@@ -11,7 +11,7 @@ from deltalake import DeltaTable, Schema
 from ingestor.delta import probe as probing
 from ingestor.delta.open import options_for
 from ingestor.delta.probe import WRITERS, Probed, probe
-from ingestor.delta.table_log import StoreLog
+from ingestor.delta.table_log import TableLog
 from ingestor.errors import RefusedError, Unavailable
 from ingestor.records import RawSchema
 from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
@@ -96,7 +96,7 @@ def test_how_often_such_stores_pass_a_round(racy: Store) -> None:
     url = racy.url(racy.make_bucket())
     options = options_for(url, racy.storage_options)
     handle = DeltaTable.create(url, Schema.from_arrow(RawSchema().table), storage_options=options)
-    log = StoreLog(url, RawSchema(), options, handle)
+    log = TableLog(url, RawSchema(), options, handle)
     passed = 0
     with ThreadPoolExecutor(WRITERS) as pool:
         for _ in range(100):

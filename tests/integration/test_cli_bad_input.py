@@ -578,28 +578,65 @@ def test_a_table_that_is_like_ours_is_taken(kafka: Cluster, tmp_path: Path) -> N
     check_history(kafka.bootstrap, [topic], tmp_path / "table", "shop")
 
 
+CUTS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _text: b"",
+    "in a line": lambda text: text[: len(text) // 2],
+    "at a line's end": lambda text: b"".join(text.splitlines(keepends=True)[:-1]),
+}
+
+
 @pytest.mark.faults
-@pytest.mark.parametrize("share", [0, 0.5], ids=["empty", "cut off"])
-def test_a_damaged_newest_log_entry_is_named_and_the_hint_works(kafka: Cluster, tmp_path: Path, share: float) -> None:
-    """What a power cut may leave is refused by every command; without that file all goes on, each record once."""
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+def test_a_torn_newest_log_entry_is_refused_until_it_is_repaired(
+    kafka: Cluster, tmp_path: Path, cut: Callable[[bytes], bytes]
+) -> None:
+    """What a power cut may leave is refused by every command, names `repair`, and after that all goes on."""
     topic = make_topic(kafka)
     config = write_config(tmp_path, kafka.bootstrap, topic, flush={"rows": len(SOME) // 2})
     assert ingestor("run", config, "--once").code == 0
-    entry = tmp_path / "table" / "_delta_log" / f"{2:020d}.json"
-    text = entry.read_bytes()
-    entry.write_bytes(text[: int(len(text) * share)])
-    before = tree(tmp_path)
+    log = tmp_path / "table" / "_delta_log"
+    newest, earlier = log / f"{2:020d}.json", log / f"{1:020d}.json"
+    newest.write_bytes(cut(newest.read_bytes()))
+    torn, acknowledged, before = newest.read_bytes(), earlier.read_bytes(), tree(tmp_path)
 
     commands: list[tuple[object, ...]] = [(name, config) for name in ("check", "offsets", "audit")]
     commands += [("run", config, "--once"), ("locate", config, topic, 0, 0)]
     with ThreadPoolExecutor(2) as pool:
-        for ended in pool.map(lambda arguments: ingestor(*arguments), commands * 3):
-            assert_refused(ended, 4, f"_delta_log/{entry.name} is damaged", "remove that file and start again")
+        for ended in pool.map(lambda arguments: ingestor(*arguments), commands * 2):
+            assert_refused(ended, 4, f"_delta_log/{newest.name} is damaged", "`ingestor repair CONFIG`")
+    for _ in range(2):
+        told = ingestor("repair", config)
+        assert told.code == 0, told.stderr
+        assert "would be set aside" in told.stdout
     assert tree(tmp_path) == before
 
-    entry.unlink()
+    told = ingestor("repair", config, "--yes", "--route", "events")
+    assert told.code == 0, told.stderr
+    assert not newest.exists()
+    (aside,) = log.glob("_torn_*")
+    assert aside.name in told.stdout
+    assert aside.read_bytes() == torn
+
     assert ingestor("run", config, "--once").code == 0
+    assert earlier.read_bytes() == acknowledged
     assert check_history(kafka.bootstrap, [topic], tmp_path / "table", "shop") == len(SOME)
+    assert ingestor("audit", config, "--against-kafka").code == 0
+    assert "nothing to repair" in ingestor("repair", config, "--yes").stdout
+
+
+@pytest.mark.faults
+def test_repair_refuses_what_it_can_not_prove(kafka: Cluster, tmp_path: Path) -> None:
+    """An entry that others were built on was acknowledged; setting it aside would leave a gap."""
+    topic = make_topic(kafka)
+    config = write_config(tmp_path, kafka.bootstrap, topic, flush={"rows": len(SOME) // 2})
+    assert ingestor("run", config, "--once").code == 0
+    entry = tmp_path / "table" / "_delta_log" / f"{1:020d}.json"
+    entry.write_bytes(b"")
+    before = tree(tmp_path)
+    for _ in range(2):
+        assert_refused(ingestor("repair", config, "--yes"), 4, "not the newest", "restore")
+    assert_refused(ingestor("repair", config, "--route", "nobody"), 2, "there is no route nobody")
+    assert tree(tmp_path) == before
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------

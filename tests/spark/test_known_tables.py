@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingestor.errors import ConfigError
+from ingestor.commands import repair
+from ingestor.errors import ConfigError, RefusedError
+from spark_jobs.compact import compact
 from spark_jobs.parse import parse
 from spark_jobs.reparse import reparse
 from spark_jobs.rows.balance import Balance
@@ -96,6 +98,32 @@ def test_a_checkpoint_that_a_full_disk_has_torn_is_refused(spark: SparkSession, 
         refused(spark, route, rf"{claim.name} {told}")
     reset(spark, route, empty=False)
     assert parse(spark, route) == Balance(raw=1, duplicates=1)
+
+
+@pytest.mark.parametrize("parsed_before", [True, False])
+def test_a_raw_table_whose_newest_entry_is_torn_is_not_read_nor_built_on(
+    spark: SparkSession, lake: Lake, *, parsed_before: bool
+) -> None:
+    """Else the rows that land at that version after `ingestor repair` would never reach silver."""
+    lake.land(event("u1"))
+    if parsed_before:
+        parse(spark, lake.route())
+    lake.land(event("u2"))
+    raw = lake.folder / "raw"
+    newest = raw / "_delta_log" / f"{2:020d}.json"
+    newest.write_bytes(b"".join(newest.read_bytes().splitlines(keepends=True)[:-1]))
+    for _ in range(2):
+        for job in (lambda: parse(spark, lake.route()), lambda: compact(spark, str(raw))):
+            with pytest.raises(RefusedError, match="is damaged") as refusal:
+                job()
+            assert "`ingestor repair CONFIG`" in refusal.value.hint
+    torn = repair.find(raw)
+    assert torn is not None
+    torn.set_aside()
+    again = Lake(lake.folder, parse=lake.parse, next_offset=1)
+    again.land(event("u2"))
+    assert parse(spark, again.route()) == Balance(raw=2 - parsed_before, silver=2 - parsed_before)
+    assert again.silver("user_id") == ["u1", "u2"]
 
 
 def as_spark_kept_it(lake: Lake, offset: str) -> None:

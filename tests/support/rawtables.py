@@ -94,7 +94,14 @@ class TableMaker:
     ) -> int:
         """Commit files and txns as one entry, whatever the ingestor would say to it; return its version."""
         now_ms = int(time.time() * 1000)
-        marks = {"commit_id": uuid.uuid4().hex, "app_id": "shop", "operation_kind": kind, "gaps": [], "topic_ids": {}}
+        marks: dict[str, Any] = {
+            "commit_id": uuid.uuid4().hex,
+            "app_id": "shop",
+            "operation_kind": kind,
+            "gaps": [],
+            "topic_ids": {},
+        }
+        marks["actions"] = 1 + len(txns) + len(files)
         said = {"timestamp": now_ms, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
         moved = {self.app_ids.of(tp): txn for tp, txn in txns.items()}
         return self.append_entry(

@@ -20,7 +20,7 @@ from ingestor.ingest import lane as lane_module
 from ingestor.ingest import partitions as partitions_module
 from ingestor.ingest.breaker import Breaker
 from ingestor.ingest.budget import Budget
-from ingestor.ingest.committer import Committer, Outcome, make_patience
+from ingestor.ingest.committer import Committer, make_patience
 from ingestor.ingest.lane import Flushed, Lane, Progress
 from ingestor.ingest.pipeline import Pipeline
 from ingestor.ingest.placement import Placed, Placer
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from ingestor.errors import IngestorError
     from ingestor.ingest.buffer import Selection
+    from ingestor.ingest.put import Outcome
 
 APP_ID = "app"
 ROUTE = "route"
@@ -207,7 +208,7 @@ class Process:
             storage=lambda: self.world.storage,
             limits=limits,
             compression="zstd",
-            land=committer.commit,
+            land=committer.land,
             encoder=self.encoder,
             store=self.store,
             budget=self.budget,

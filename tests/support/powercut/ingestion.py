@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from deltalake import DeltaTable
 
+from ingestor.commands import repair
 from ingestor.config.settings import OccSettings, RetrySettings
 from ingestor.delta.guards import Guards
 from ingestor.delta.table import RawTable
-from ingestor.errors import Fenced
+from ingestor.errors import Fenced, RefusedError
 from ingestor.ingest.breaker import Breaker
 from ingestor.ingest.budget import Budget
 from ingestor.ingest.buffer import select
@@ -55,15 +57,34 @@ class Ingestion:
         """Open or create the table."""
         return Writer(self, RawTable(str(folder / self.table), RawSchema((), self.partitioned), {}))
 
-    def survives(self, state: State, txns: Mapping[str, int], folder: Path) -> None:
-        """Rebuild a disk in an empty folder and start from it: `txns` hold, and all that is left lands."""
+    def survives(self, state: State, txns: Mapping[str, int], folder: Path) -> bool:
+        """Rebuild a disk in an empty folder and start from it: `txns` hold, and all that is left lands.
+
+        Return whether it was refused until its newest entry was set aside.
+        """
         rebuild(state.tree, folder)
-        writer = self.open(folder)
+        repaired = False
+        try:
+            writer = self.open(folder)
+        except RefusedError as refused:
+            repaired = self._repair(folder, refused)
+            writer = self.open(folder)
         found = writer.table.txns
         lost = {name: (txn, found.get(name)) for name, txn in txns.items() if found.get(name, -1) < txn}
         assert not lost, f"acknowledged, but gone: {lost}"
         writer.commit(len(self.expected))
         check_table(self.expected, folder / self.table, self.app_id)
+        return repaired
+
+    def _repair(self, folder: Path, refused: RefusedError) -> bool:
+        """Set the torn entry aside as the refusal says; another start would have been refused as well."""
+        assert "`ingestor repair CONFIG`" in refused.hint, refused
+        with pytest.raises(RefusedError, match="is damaged"):
+            self.open(folder)
+        torn = repair.find(folder / self.table)
+        assert torn is not None, refused
+        torn.set_aside()
+        return True
 
 
 class Writer:
@@ -91,7 +112,7 @@ class Writer:
         if staged is None:
             return None
         info = {"app_id": self._ingestion.app_id, "operation_kind": "flush", "gaps": [], "topic_ids": {}}
-        return self._committer.commit(staged, info).version
+        return self._committer.land(staged, info).version
 
     def _stage(self, before: Mapping[TopicPartition, int | None], rows: int) -> Staged | None:
         schema = RawSchema((), self._ingestion.partitioned)

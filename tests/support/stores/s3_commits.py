@@ -22,7 +22,7 @@ from ingestor.delta.table import RawTable
 from ingestor.delta.table_log import CHECKPOINT_EVERY
 from ingestor.errors import Fenced
 from ingestor.ingest.breaker import Breaker
-from ingestor.ingest.committer import Committer, Landed, Outcome, make_patience
+from ingestor.ingest.committer import Committer, Landed, make_patience
 from ingestor.ingest.steps import SILENT, Steps
 from ingestor.ledger import DEFAULT_TEMPLATE, AppIds
 from ingestor.records import RawSchema, TopicPartition
@@ -31,6 +31,7 @@ from tests.support.fakes.staging import stage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ingestor.ingest.put import Outcome
     from ingestor.ingest.stager import Staged
     from tests.support.stores.stores import Store
 
@@ -97,7 +98,7 @@ class Writer:
     def land(self, staged: Staged) -> Landed:
         """Commit what was staged, and write a checkpoint now and then, which may fail."""
         try:
-            landed = self.committer.commit(staged, {"app_id": APP_ID, "operation_kind": "flush"})
+            landed = self.committer.land(staged, {"app_id": APP_ID, "operation_kind": "flush"})
         except Fenced:
             self._steps("started_over", landing=False)
             raise

@@ -156,6 +156,14 @@ def test_a_damaged_entry_is_refused_by_name(maker: TableMaker, text: str) -> Non
         audit(maker)
 
 
+def test_an_entry_that_was_cut_off_at_the_end_of_a_line_is_refused(maker: TableMaker) -> None:
+    """It says itself how many actions it had."""
+    newest = max((maker.path / "_delta_log").glob("*.json"))
+    newest.write_bytes(b"".join(newest.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(RefusedError, match=r"is damaged \(\d of \d actions are there\)"):
+        audit(maker)
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2**64) | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -119,7 +119,7 @@ def test_a_damaged_entry_is_refused_with_a_way_out(text: bytes) -> None:
     with pytest.raises(RefusedError, match="damaged") as refused:
         deltalog.read_entry(files, 3)
     assert deltalog.entry_path(3) in refused.value.message
-    assert "remove that file" in refused.value.hint
+    assert "`ingestor repair CONFIG`" in refused.value.hint
 
 
 def test_a_range_of_entries_ends_at_one_that_is_gone() -> None:

@@ -16,7 +16,7 @@ from ingestor.delta.probe import ROUNDS, WRITERS, Probed, _race, probe
 from ingestor.errors import RefusedError
 
 if TYPE_CHECKING:
-    from ingestor.delta.table_log import NewEntry, StoreLog
+    from ingestor.delta.table_log import NewEntry, TableLog
 
 
 class Log:
@@ -29,8 +29,8 @@ class Log:
         self._entry: bytes | None = None
         self._lock = Lock()
 
-    def newest(self, seen: int) -> int:
-        return seen
+    def newest(self) -> int:
+        return 0
 
     def put(self, _version: int, entry: NewEntry, *, after: bytes | None) -> None:
         assert after is None
@@ -47,7 +47,7 @@ class Log:
 
 def race(log: Any) -> None:
     with ThreadPoolExecutor(4) as pool:
-        _race(cast("StoreLog", log), pool, "s3://bucket/table")
+        _race(cast("TableLog", log), pool, "s3://bucket/table")
 
 
 LOST = OSError("412 Precondition Failed")

@@ -1,4 +1,4 @@
-"""The log of a table on a disk, written without delta-rs: entries like its own, in slots that nobody else has."""
+"""The log of a table on a disk: entries that delta-rs puts, synced, and in slots that nobody else has."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
-from ingestor.delta.deltalog import entry_path, fingerprint
+from ingestor.delta.deltalog import entry_path, fingerprint, read_entry
 from ingestor.delta.storage import LocalStorage
 from ingestor.delta.table import RawTable
-from ingestor.delta.table_log import CHECKPOINT_EVERY, DataFile, DiskLog, NewEntry, StoreLog
+from ingestor.delta.table_log import CHECKPOINT_EVERY, DataFile, NewEntry, TableLog
+from ingestor.errors import RefusedError
 from ingestor.records import RawSchema
 
 if TYPE_CHECKING:
@@ -32,11 +34,12 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "t"
 
 
-def disk(root: Path) -> DiskLog:
-    return DiskLog(root, SCHEMA, 0, lambda: DeltaTable(root))
+def log_of(root: Path) -> TableLog:
+    return TableLog(str(root), SCHEMA, {}, DeltaTable(root))
 
 
-def put(log: DiskLog, version: int, **txns: int) -> None:
+def put(root: Path, version: int, **txns: int) -> None:
+    log = log_of(root)
     log.put(version, NewEntry((), txns, {"commit_id": f"c{version}"}), after=fingerprint(log.storage, version - 1))
 
 
@@ -48,72 +51,47 @@ def names(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "_delta_log").iterdir())
 
 
-def without_nulls_and_times(action: dict[str, Any]) -> dict[str, Any]:
-    """Return an action without what differs between two programs, or two moments."""
-    apart = {"timestamp", "modificationTime", "lastUpdated", "clientVersion", "engineInfo"}
-    ((kind, body),) = action.items()
-    return {kind: {key: value for key, value in body.items() if value is not None and key not in apart}}
-
-
-def test_an_entry_says_what_that_of_delta_rs_says(root: Path) -> None:
+def test_an_entry_says_what_it_was_given_and_how_many_actions_it_has(root: Path) -> None:
     """Whatever characters there are in paths, values and statistics."""
-    files = tuple(
-        DataFile(path, 10 + number, STATS, {"ingest_date": date})
-        for number, (path, date) in enumerate(
-            {
-                "ingest_date=2026-11-19/part-1.parquet": "2026-11-19",
-                "a b%3A/ä?#[]'\"<>|{}^`~\\+&=.parquet": "2026-11-20",
-                "no-date.parquet": None,
-            }.items()
-        )
-    )
+    paths = {
+        "ingest_date=2026-11-19/part-1.parquet": "2026-11-19",
+        "a b%3A/ä?#[]'\"<>|{}^`~\\+&=.parquet": "2026-11-20",
+        "no-date.parquet": None,
+    }
+    files = tuple(DataFile(path, 10, STATS, {"ingest_date": date}) for path, date in paths.items())
     txns = {"shop/a/0": 0, "shop/a/1": 2**62, "shop/ü/0": 5}
-    written = NewEntry(files, txns, INFO)
-    disk(root).put(1, written, after=fingerprint(LocalStorage(root), 0))
-    StoreLog(str(root), SCHEMA, {}, DeltaTable(root)).put(2, written, after=None)
-    ours, theirs = (sorted(map(without_nulls_and_times, entry(root, version)), key=str) for version in (1, 2))
-    assert ours == theirs
-    assert next(iter(entry(root, 1)[0])) == "commitInfo"
+    log_of(root).put(1, NewEntry(files, txns, INFO), after=fingerprint(LocalStorage(root), 0))
+    written = read_entry(LocalStorage(root), 1)
+    assert written is not None
+    assert written.txns == txns
+    assert [(added.stats, added.partition_values["ingest_date"]) for added in written.adds] == [
+        (STATS, date) for date in paths.values()
+    ]
+    assert {key: written.commit_info[key] for key in (*INFO, "actions")} == {**INFO, "actions": 7}
+    assert next(iter(entry(root, 1)[0])) == "commitInfo", "what is cut off is the end"
+    assert sorted(uri.removeprefix(f"{root}/") for uri in DeltaTable(root).file_uris()) == sorted(paths)
 
 
-def test_delta_rs_reads_it(root: Path) -> None:
-    """Files, statistics, txns and history."""
-    file = DataFile("a b.parquet", 10, STATS, {"ingest_date": "2026-11-19"})
-    disk(root).put(1, NewEntry((file,), {"shop/a/0": 4}, INFO), after=fingerprint(LocalStorage(root), 0))
-    table = DeltaTable(root)
-    assert table.version() == 1
-    assert [uri.rpartition("/")[2] for uri in table.file_uris()] == ["a b.parquet"]
-    assert table.transaction_version("shop/a/0") == 4
-    assert table.history(1)[0]["commit_id"] == "c1"
+def test_the_first_entry_says_how_many_actions_it_has(root: Path) -> None:
+    """A cut there is seen as well."""
+    assert entry(root, 0)[0]["commitInfo"]["actions"] == len(entry(root, 0)) == 3
 
 
 def test_a_slot_that_is_taken_is_refused_and_nothing_is_left_over(root: Path) -> None:
     """Neither in the slot nor beside it."""
-    put(disk(root), 1, a=1)
+    late = log_of(root)
+    put(root, 1, a=1)
     before = names(root)
-    with pytest.raises(FileExistsError):
-        put(disk(root), 1, b=2)
+    with pytest.raises(DeltaError):
+        late.put(1, NewEntry((), {"b": 2}, INFO), after=fingerprint(late.storage, 0))
     assert names(root) == before
-    assert {"txn"} & entry(root, 1)[1].keys()
     assert entry(root, 1)[1]["txn"]["appId"] == "a"
-
-
-def test_an_entry_is_synced_before_it_is_in_its_slot(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut leaves all of it there or nothing."""
-    monkeypatch.setattr("ingestor.delta.disk_log.os.fsync", broken)
-    with pytest.raises(OSError, match="broken"):
-        put(disk(root), 1)
-    assert names(root) == [f"{0:020d}.json"]
-
-
-def broken(_descriptor: int) -> None:
-    raise OSError("broken")
 
 
 @pytest.mark.parametrize("meanwhile", ["gone", "another one"])
 def test_nothing_is_put_after_another_entry_than_the_one_compared(root: Path, meanwhile: str) -> None:
     """Else it would land in a log that begins with a gap, or in somebody else's table."""
-    log, first = disk(root), root / entry_path(0)
+    log, first = log_of(root), root / entry_path(0)
     compared = fingerprint(log.storage, 0)
     if meanwhile == "gone":
         first.unlink()
@@ -124,103 +102,76 @@ def test_nothing_is_put_after_another_entry_than_the_one_compared(root: Path, me
     assert names(root) == ([first.name] if first.exists() else [])
 
 
-def test_the_newest_version_is_found_step_by_step(root: Path) -> None:
-    """Without looking at the whole log."""
-    for version in (1, 2, 3):
-        put(disk(root), version)
-    log = DiskLog(root, SCHEMA, 0, lambda: pytest.fail("opened"))
-    assert [log.newest(seen) for seen in (0, 2, 3)] == [3, 3, 3]
-
-
-def test_every_so_many_entries_the_whole_log_is_opened(root: Path) -> None:
+def test_a_handle_is_opened_anew_every_so_many_entries(root: Path) -> None:
     """A checkpoint that is damaged is nothing to us, but others can't read the table: better to stop."""
-    opened: list[int] = []
-    log = DiskLog(root, SCHEMA, 0, lambda: opened.append(version))
-    for version in range(1, 2 * CHECKPOINT_EVERY + 1):
-        put(disk(root), version)
-        assert log.newest(version - 1) == version
-    assert opened == [CHECKPOINT_EVERY, 2 * CHECKPOINT_EVERY]
+    log = log_of(root)
+    for version in range(1, CHECKPOINT_EVERY + 1):
+        put(root, version)
+        assert log.newest() == version
+    DeltaTable(root).create_checkpoint()
+    (root / f"_delta_log/{CHECKPOINT_EVERY:020d}.checkpoint.parquet").write_bytes(b"")
+    with pytest.raises(RefusedError, match="checkpoint"):
+        log.newest()
 
 
-def test_a_log_that_is_gone_has_no_version(root: Path) -> None:
-    """Whoever knew one knows by this that it is gone."""
-    log = disk(root)
-    shutil.rmtree(root)
-    assert log.newest(0) is None
-    assert not root.exists()
-
-
-@pytest.mark.parametrize("gone", [(0, 1, 2), (0, 2), (2, 3, 4)], ids=["in order", "a hole behind", "a hole and more"])
-def test_a_clean_up_does_not_end_the_log_early(root: Path, gone: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "gone", [(0, 1, 2), (0, 2), (2, 3, 4), range(7)], ids=["in order", "a hole behind", "a hole and more", "all"]
+)
+@pytest.mark.parametrize("hinted", [True, False])
+def test_a_clean_up_does_not_end_the_log_early(root: Path, gone: tuple[int, ...], *, hinted: bool) -> None:
     """Entries go in any order: an empty slot is no end while a checkpoint says that the log goes on."""
-    for version in range(1, 7):
-        put(disk(root), version)
+    put(root, 1)
+    log = log_of(root)
+    for version in range(2, 7):
+        put(root, version)
     DeltaTable(root).create_checkpoint()
     for version in gone:
         (root / entry_path(version)).unlink()
-    assert disk(root).newest(1) == 6
+    if not hinted:  # people are told to remove it when a checkpoint is damaged
+        (root / "_delta_log/_last_checkpoint").unlink()
+    assert log.newest() == 6
 
 
-def test_a_clean_up_is_noticed_without_the_hint(root: Path) -> None:
-    """People are told to remove it when a checkpoint is damaged."""
-    for version in range(1, 6):
-        put(disk(root), version)
-    DeltaTable(root).create_checkpoint()
-    for path in (entry_path(0), entry_path(2), "_delta_log/_last_checkpoint"):
-        (root / path).unlink()
-    assert disk(root).newest(1) == 5
-
-
-def test_a_version_that_only_a_checkpoint_tells_of_counts(root: Path) -> None:
-    """A log that was copied or pruned by hand may end so, and is gone on with."""
-    put(disk(root), 1)
+def test_a_version_that_only_a_checkpoint_tells_of_is_refused(root: Path) -> None:
+    """A log that was pruned by hand may end so, and delta-rs puts nothing behind it."""
+    put(root, 1)
     DeltaTable(root).create_checkpoint()
     for version in (0, 1):
         (root / entry_path(version)).unlink()
+    with pytest.raises(RefusedError, match=rf"{entry_path(1)}.* is gone"):
+        RawTable(str(root), SCHEMA, {})
+
+
+def test_a_log_that_is_gone_is_no_table_any_more(root: Path) -> None:
+    """Nothing is made in its place."""
     table = RawTable(str(root), SCHEMA, {})
-    table.refresh()
-    table.attempt((), {"a": 1}, {"commit_id": "c2"})
-    assert table.slot(2) == "c2"
-    table.refresh()
-    assert table.version == 2
+    shutil.rmtree(root)
+    with pytest.raises(RefusedError, match="was replaced or its log cut off"):
+        table.refresh()
+    assert not root.exists()
 
 
-def entry_of(name: int, number: int) -> NewEntry:
-    return NewEntry((DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None}),), {}, INFO)
-
-
-def test_writers_with_and_without_delta_rs_take_turns(root: Path) -> None:
+def test_writers_take_turns(root: Path) -> None:
     """Every one of their entries is there, once, and each in a slot of its own."""
-    each, barrier = 10, threading.Barrier(4)
+    each, writers = 10, 4
+    barrier = threading.Barrier(writers)
 
-    def ours(name: int) -> None:
-        log, seen = disk(root), 0
+    def write(name: int) -> None:
+        log = log_of(root)
         barrier.wait()
         for number in range(each):
+            file = DataFile(f"{name}-{number}", 1, STATS, {"ingest_date": None})
             while True:
-                seen = log.newest(seen) or 0
+                version = log.newest()
                 try:
-                    log.put(seen + 1, entry_of(name, number), after=fingerprint(log.storage, seen))
+                    log.put(version + 1, NewEntry((file,), {}, INFO), after=fingerprint(log.storage, version))
                     break
-                except FileExistsError:
+                except DeltaError:
                     continue
 
-    def theirs(name: int) -> None:
-        barrier.wait()
-        for number in range(each):
-            while True:
-                handle = DeltaTable(root)
-                try:
-                    StoreLog(str(root), SCHEMA, {}, handle).put(
-                        handle.version() + 1, entry_of(name, number), after=None
-                    )
-                    break
-                except Exception:  # noqa: BLE001, S112 - however a lost race is told
-                    continue
-
-    with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(work, name) for name, work in enumerate((ours, ours, theirs, theirs))]:
+    with ThreadPoolExecutor(writers) as pool:
+        for done in [pool.submit(write, name) for name in range(writers)]:
             done.result(timeout=50)
     table = DeltaTable(root)
-    assert table.version() == 4 * each
-    assert len(set(table.file_uris())) == 4 * each
+    assert table.version() == writers * each
+    assert len(set(table.file_uris())) == writers * each

@@ -13,7 +13,8 @@ from ingestor.config.settings import OccSettings, RetrySettings
 from ingestor.delta.guards import Answer, Guards
 from ingestor.errors import ConfigError, Fenced, OccExhaustedError, RefusedError
 from ingestor.ingest.breaker import Breaker, BreakerState
-from ingestor.ingest.committer import Committer, Landed, Outcome, make_patience, system_rng, waits_between
+from ingestor.ingest.committer import Committer, Landed, make_patience, system_rng
+from ingestor.ingest.put import Outcome, waits_between
 from ingestor.ingest.stager import set_positions
 from ingestor.ledger import DEFAULT_TEMPLATE, KDI_TEMPLATE, AppIds
 from ingestor.records import TopicPartition
@@ -41,6 +42,7 @@ class Bench:
         failures: int = 2,
         beside: Bench | None = None,
         ids: AppIds | None = None,
+        **parts: Any,
     ) -> None:
         self.log: FakeLog = FakeLog() if beside is None else beside.log
         self.storage: MemoryStorage = MemoryStorage() if beside is None else beside.storage
@@ -66,6 +68,7 @@ class Bench:
             patience=patience,
             clock=self.clock,
             on_outcome=self.outcomes.append,
+            **parts,
         )
 
     def _sleep(self, seconds: float) -> None:
@@ -83,12 +86,12 @@ class Bench:
         return stage(self.storage, [(A0, offset) for offset in offsets], chain={A0: built_on})
 
     def commit(self, staged: Staged, **info: Any) -> Landed:
-        return self.committer.commit(staged, info)
+        return self.committer.land(staged, info)
 
     def answer(self, tp: TopicPartition, *, to: int, answer: Answer = Answer.SET) -> None:
         """Let a person set a txn."""
         before = AppIds(DEFAULT_TEMPLATE, "app").look_up(FakeTable(self.log, self.storage).txns, [tp])
-        self.committer.commit(set_positions({tp: to}, before, answer=answer), {"operation_kind": "set"})
+        self.committer.land(set_positions({tp: to}, before, answer=answer), {"operation_kind": "set"})
 
     def others_commit(self, last: int) -> None:
         """Let another ingestor of the same app move the txn."""
@@ -108,12 +111,13 @@ def bench() -> Bench:
 def test_a_batch_lands_with_its_txn_its_file_and_its_commit_id(bench: Bench) -> None:
     """All in one entry, at the version right after the one that was compared."""
     staged = bench.stage(0, 1, 4)
-    landed = bench.commit(staged, route="r")
+    landed = bench.commit(staged, operation_kind="flush")
     assert landed == Landed(version=1, outcome=Outcome.LANDED, conflicts=0, seconds=0.0)
     entry = bench.log.entries[1]
     assert entry.files == staged.files
     assert entry.txns == {"app/a/0": 4, "ingestor:origin/app/a/0/a//": 0}
-    assert entry.info == {"route": "r", "commit_id": staged.commit_id}
+    said = {"app_id": "app", "route": "route", "operation_kind": "flush", "commit_id": staged.commit_id}
+    assert entry.info == said
     assert bench.outcomes == [Outcome.LANDED]
 
 
@@ -400,7 +404,7 @@ def test_a_table_that_another_app_id_has_begun_is_refused_at_the_commit(bench: B
     bench.log.write_foreign({"other/a/0": 7})
     for committer in (bench.committer, Bench(beside=bench).committer) * 2:
         with pytest.raises(ConfigError, match="under txn app id 'other/a/0'"):
-            committer.commit(bench.stage(9, built_on=built_on), {})
+            committer.land(bench.stage(9, built_on=built_on), {})
 
 
 def test_rows_that_came_without_a_txn_are_refused_at_the_commit(bench: Bench) -> None:
@@ -433,7 +437,7 @@ def test_rows_that_were_taken_away_are_remembered_by_the_log(bench: Bench) -> No
     bench.log.overwrite()
     for committer in (bench.committer, *(Bench(beside=bench).committer for _ in range(2))):
         with pytest.raises(RefusedError, match="log entry 2"):
-            committer.commit(bench.stage(1, built_on=0), {})
+            committer.land(bench.stage(1, built_on=0), {})
         with pytest.raises(RefusedError, match="log entry 2"):
             committer.read([A0])
     assert [entry.info.get("operation_kind") for entry in bench.log.entries[2:]] == [None, "refused"]
@@ -574,3 +578,32 @@ def test_a_batch_lands_exactly_once_or_is_fenced(operations: list[tuple[Fault, F
         bench.log.land_delayed()
     assert bench.ids.count(staged.commit_id) == landed
     assert landed + bench.ids.count("other") == 1
+
+
+# --- what else belongs to landing ---
+
+
+def test_a_batch_of_a_topic_that_was_created_again_is_fenced() -> None:
+    """Its offsets may be of either topic: nothing is put."""
+    told: list[set[str]] = []
+
+    def topic_ids(topics: set[str]) -> dict[str, str]:
+        told.append(topics)
+        return {"a": "new"}
+
+    bench = Bench(topic_ids=topic_ids)
+    with pytest.raises(Fenced, match="topic a was deleted and created again"):
+        bench.commit(bench.stage(0), topic_ids={"a": "old", "elsewhere": "x"})
+    assert told == [{"a"}]
+    assert bench.log.version == 0
+    assert bench.commit(bench.stage(0), topic_ids={"a": "new"}).version == 1
+
+
+def test_maintenance_is_told_of_what_landed_and_of_nothing_else() -> None:
+    """After it was acknowledged."""
+    told: list[int] = []
+    bench = Bench(maintain=told.append)
+    with pytest.raises(Fenced):
+        bench.commit(bench.stage(9, built_on=8))
+    bench.commit(bench.stage(0))
+    assert told == [1]

@@ -12,9 +12,10 @@ from ingestor.config.settings import FlushSettings
 from ingestor.errors import Fenced, OccExhaustedError, RefusedError
 from ingestor.ingest import lane as lane_module
 from ingestor.ingest.budget import Budget
-from ingestor.ingest.committer import Landed, Outcome
+from ingestor.ingest.committer import Landed
 from ingestor.ingest.lane import Lane, Progress
 from ingestor.ingest.policy import FlushReason
+from ingestor.ingest.put import Outcome
 from ingestor.ledger import Gap
 from ingestor.records import RawSchema, TopicPartition
 from tests.support.fakes.kafka import FakeRecord
@@ -185,7 +186,7 @@ def test_nothing_lands_before_its_file_is_whole(desk: Desk) -> None:
     assert len(desk.store) == 1
 
 
-def test_a_commit_tells_its_route_its_topic_ids_and_its_gaps(desk: Desk) -> None:
+def test_a_commit_tells_its_topic_ids_and_its_gaps(desk: Desk) -> None:
     """Of the topics and partitions in it, and each gap once."""
     desk.lane.topic_ids.update({"a": "id-a", "b": "id-b"})
     gap = Gap(A0, 3, 6, "retention")
@@ -202,7 +203,6 @@ def test_a_commit_tells_its_route_its_topic_ids_and_its_gaps(desk: Desk) -> None
     assert flushed.gaps == (gap,)
     first, second = desk.infos
     assert first == {
-        "route": "route",
         "operation_kind": "flush",
         "topic_ids": {"a": "id-a"},
         "gaps": [{"topic": "a", "partition": 0, "first": 3, "last": 6, "reason": "retention"}],

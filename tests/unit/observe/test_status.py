@@ -10,10 +10,11 @@ import pytest
 
 from ingestor.errors import DataLossError, Unavailable
 from ingestor.ingest.breaker import BreakerState
-from ingestor.ingest.committer import Landed, Outcome
+from ingestor.ingest.committer import Landed
 from ingestor.ingest.lane import Flushed
 from ingestor.ingest.placement import Placed
 from ingestor.ingest.policy import FlushReason
+from ingestor.ingest.put import Outcome
 from ingestor.ingest.route import RouteView
 from ingestor.ingest.stager import Staged
 from ingestor.kafka.broker import Watermarks
