@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from bench import reading
 from bench.payloads import endless
 from ingestor.ingest import buffer
 from ingestor.ingest.parquet import ROW_GROUP_BYTES, parquet_writer
 from ingestor.kafka.native.intake import NativeIntake
 from ingestor.kafka.native.library import load, with_plugin
-from ingestor.kafka.options import consumer_options
 from ingestor.records import Columns, RawSchema
 from ingestor.records import TopicPartition as Partition
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 PARTITIONS = 6
 _CONSUME_RECORDS = 10_000
-_QUEUE_BYTES = (256 << 20) // 8  # what the ingestor takes of its default `memory`
-_FLUSH_SECONDS = 60  # the ingestor's default
 _POLL_SECONDS = 0.1
 _BATCH_BYTES = 4 << 20  # what the ingestor takes in one poll, with
 _ROW_BYTES = 28  # of all other columns
@@ -110,8 +108,7 @@ def trickle(bootstrap: str, topic: str, size: int, per_second: int, seconds: int
 
 def arrive(bootstrap: str, topic: str, records: int, partitions: int, flush_seconds: float) -> array[float]:
     """Return how old each record is, in seconds, when a consumer that does nothing else has it."""
-    config = {"bootstrap.servers": bootstrap, "group.id": "arrive"}
-    consumer = Consumer(consumer_options(config, _QUEUE_BYTES, flush_seconds))
+    consumer = Consumer(reading.options(bootstrap, flush_seconds))
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
     ages = array("d")
     last = time.monotonic()
@@ -179,8 +176,9 @@ def _refuse(errors: Iterable[KafkaError]) -> None:
 
 def consume(kind: type[_Objects | _Native], bootstrap: str, topic: str, records: int, partitions: int) -> float:
     """Read a topic to its end with the ingestor's settings and drop what comes; return the seconds while it came."""
-    options = consumer_options({"bootstrap.servers": bootstrap, "group.id": "bench"}, _QUEUE_BYTES, _FLUSH_SECONDS)
-    consumer = kind(options, [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+    consumer = kind(
+        reading.options(bootstrap), [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
+    )
     seen, unfinished = 0, set(range(partitions))
     began = first = last = time.perf_counter()
     while unfinished:

@@ -11,6 +11,7 @@ import json
 import math
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import uuid
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import image, measure, report
+from bench import image, measure, reading, report
 from bench.options import Sizes
 from tests.support.kafka import topics
 from tests.support.kafka.cluster import Cluster
@@ -35,6 +36,7 @@ FLOORS = ("read", "write")  # librdkafka in C, and pyarrow's writing of the same
 BY_OBJECTS = ("objects", "write")
 PARTITIONS = 6
 FLUSH_MIB = 128  # the default
+_OWN_TO_KCAT = {"group.id", "enable.partition.eof"}  # it assigns itself all partitions, and knows their ends
 SECONDS_MAX = 600.0
 EMPTY = "empty"
 
@@ -50,7 +52,6 @@ class Run:
     start_up: Cost
     whole: Cost
     written_bytes: int = 0
-    commits: int = 0
 
     @property
     def cpu_micros(self) -> float:
@@ -101,8 +102,20 @@ class Bench:
         return run
 
     def _read(self, size: int, repetition: int) -> Run:
-        """Librdkafka in C: what reading costs where nothing is made of a record but columns that are dropped."""
-        return self._consumed("read", size, repetition)
+        """Librdkafka in C: kcat where it is installed, else the ingestor's native intake, whose columns are dropped."""
+        if shutil.which("kcat") is None:
+            return self._consumed("read", size, repetition)
+        idle, whole = (self._kcat(name) for name in (EMPTY, topic(size)))
+        return Run(size, repetition, "read", self._counts[size], idle, whole)
+
+    def _kcat(self, topic: str) -> Cost:
+        """Let kcat read a topic to its end and print nothing, with those of our settings that its librdkafka has."""
+        listed = subprocess.run(["kcat", "-X", "list"], check=True, capture_output=True, text=True).stdout
+        known = {line.partition("|")[0].strip() for line in listed.splitlines()} - _OWN_TO_KCAT
+        options = reading.options(self._bootstrap).items()
+        settings = [word for key, value in options if key in known for word in ("-X", f"{key}={value}")]
+        command = ["kcat", "-C", "-q", "-e", "-f", "", "-o", "beginning", "-b", self._bootstrap, "-t", topic]
+        return measure.run([*command, *settings], seconds_max=SECONDS_MAX).cost
 
     def _objects(self, size: int, repetition: int) -> Run:
         """Reading as Python programs do, with an object for each record."""
@@ -128,7 +141,7 @@ class Bench:
             cpu_seconds=whole.cpu_seconds - told["cpu_seconds"],
             wall_seconds=whole.wall_seconds - told["wall_seconds"],
         )
-        return Run(size, repetition, "write", self._counts[size], start_up, whole, written, 1)
+        return Run(size, repetition, "write", self._counts[size], start_up, whole, written)
 
     def _ingest(self, size: int, repetition: int) -> Run:
         """The ingestor: on an empty topic, which is what starting, joining and leaving cost, then on all records."""
@@ -139,12 +152,12 @@ class Bench:
         return self._ingested("image", size, repetition, image.environ())
 
     def _ingested(self, program: str, size: int, repetition: int, environ: Mapping[str, str]) -> Run:
-        start_up, _, _ = self.drained(EMPTY, 0, environ)
-        whole, written, commits = self.drained(topic(size), self._counts[size], environ)
-        return Run(size, repetition, program, self._counts[size], start_up, whole, written, commits)
+        start_up, _ = self.drained(EMPTY, 0, environ)
+        whole, written = self.drained(topic(size), self._counts[size], environ)
+        return Run(size, repetition, program, self._counts[size], start_up, whole, written)
 
-    def drained(self, topic: str, records: int, environ: Mapping[str, str] | None = None) -> tuple[Cost, int, int]:
-        """Ingest a topic into a new table; check that it holds every record."""
+    def drained(self, topic: str, records: int, environ: Mapping[str, str] | None = None) -> tuple[Cost, int]:
+        """Ingest a topic into a new table that must hold every record; return what that took and the bytes written."""
         table = self._folder / "table"
         name = f"bench-{uuid.uuid4().hex[:12]}"
         config = {
@@ -156,11 +169,11 @@ class Bench:
         path = self._folder / "config.yaml"
         path.write_text(json.dumps(config))
         ended = _measured("ingestor", "run", path, "--once", environ=environ)
-        rows, written, commits = _landed(table)
+        rows, written = _landed(table)
         shutil.rmtree(table)
         if rows != records:
             raise measure.ProgramFailedError(f"the table holds {rows} rows, not {records}")
-        return ended.cost, written, commits
+        return ended.cost, written
 
     def _child(self, *arguments: object) -> Ended:
         return _measured("bench.children", *arguments)
@@ -185,15 +198,14 @@ def topic(size: int) -> str:
     return f"records-{size}"
 
 
-def _landed(table: Path) -> tuple[int, int, int]:
-    """Return rows, bytes and commits with rows, as the table's log tells."""
-    rows = written = commits = 0
+def _landed(table: Path) -> tuple[int, int]:
+    """Return rows and bytes, as the table's log tells."""
+    rows = written = 0
     for entry in sorted((table / "_delta_log").glob("*.json")):
         adds = [action["add"] for line in entry.read_text().splitlines() if "add" in (action := json.loads(line))]
         rows += sum(json.loads(add["stats"])["numRecords"] for add in adds)
         written += sum(add["size"] for add in adds)
-        commits += bool(adds)
-    return rows, written, commits
+    return rows, written
 
 
 def ratios(runs: Sequence[Run], size: int, program: str = "ingest", floors: Sequence[str] = FLOORS) -> list[float]:

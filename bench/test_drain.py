@@ -38,7 +38,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[drain.Bench]:
 @pytest.mark.parametrize("size", drain.SIZES)
 def test_drain(benchmark: BenchmarkFixture, bench: drain.Bench, size: int) -> None:
     """All records of a topic into a new table."""
-    started, _, _ = bench.drained(drain.EMPTY, 0)
+    started, _ = bench.drained(drain.EMPTY, 0)
     costs: list[Cost] = []
     benchmark.pedantic(  # type: ignore[no-untyped-call]
         lambda: costs.append(bench.drained(drain.topic(size), COUNTS[size])[0]), rounds=ROUNDS
