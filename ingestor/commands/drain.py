@@ -133,7 +133,7 @@ class Drain:
         self._left: dict[TopicPartition, int] = {}
         self._trouble = ""
         self._ours: frozenset[TopicPartition] = frozenset()
-        self._sealed = False  # whether what we read up to the ends is on its way into the log
+        self._flushed = False  # whether what we read up to the ends is on its way into the log
         self._done = False
         self._failure: IngestorError | None = None
 
@@ -149,15 +149,15 @@ class Drain:
         ours = self._pipeline.assigned
         reading = bool(ours) and not self._pipeline.reached(self._ends)
         if reading or ours != self._ours:
-            self._ours, self._moved_at, self._sealed = ours, now, False
+            self._ours, self._moved_at, self._flushed = ours, now, False
         lacking = self._ends.keys() - ours
         self._membership.look(lacking=bool(lacking))
         if not ours:
             self._membership.tell()
         if reading:
             return False
-        if lacking and not self._sealed:  # others may wait for it as we do for theirs
-            self._sealed = self._pipeline.seal()
+        if lacking and not self._flushed:  # others may wait for it as we do for theirs
+            self._flushed = self._pipeline.flush()
         self._done = not lacking or self._others_are_done(lacking, now)
         if not self._done and self._failure is None and now - self._moved_at > self._patience():
             self._failure = self._gives_up(lacking)

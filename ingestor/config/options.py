@@ -1,6 +1,6 @@
-"""What `kafka` and `storage_options` may not say, because it would break exactly-once.
+"""Options of `kafka` and `storage_options` that would break exactly-once and are refused.
 
-All else goes to librdkafka and delta-rs as it is.
+All others go to librdkafka and delta-rs unchanged.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class _Fixed(NamedTuple):
     because: str
 
 
-_TOO_EARLY = "Kafka would take records as done that are not in the table yet"
+_TOO_EARLY = "Kafka would count records as done that are not in the table yet"
 _KAFKA_FIXED = {
     "enable.auto.commit": _Fixed(_NO, _TOO_EARLY),
     "auto.commit.enable": _Fixed(_NO, _TOO_EARLY),
     "enable.auto.offset.store": _Fixed(_NO, "only what is in the table may be stored as done"),
     "isolation.level": _Fixed(("read_committed",), "records of aborted transactions would land"),
-    "auto.offset.reset": _Fixed(("error",), "an offset out of range must be seen, not jumped over"),
-    "enable.partition.eof": _Fixed(("true", "t", "1"), "the end of a partition must be seen"),
+    "auto.offset.reset": _Fixed(("error",), "an offset out of range must be reported, not skipped"),
+    "enable.partition.eof": _Fixed(("true", "t", "1"), "the end of a partition must be reported"),
 }
-# What the ingestor itself calculates with.
+# The ingestor calculates with these.
 _WHOLE_NUMBERS = ("queued.max.messages.kbytes", "session.timeout.ms", "max.poll.interval.ms")
 _CALLBACKS = ("on_commit", "on_delivery", "logger", "default.topic.config")
 _STORAGE_NO = ("false", "0", "off", "no", "n", "")
@@ -39,14 +39,14 @@ _UNSAFE = "two writers could overwrite each other's commit"
 
 
 def option_text(value: object) -> object:
-    """Return an option as the text that librdkafka and delta-rs read."""
+    """Return an option as text for librdkafka and delta-rs."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
 
 
 def problems(document: Mapping[str, object], environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Find what `kafka` and `storage_options` may not say, whether or not the rest is well."""
+    """Find refused options, whether or not the rest of the configuration is valid."""
     kafka = document.get("kafka", "")
     if kafka is None or isinstance(kafka, dict):
         yield from _kafka(kafka or {})

@@ -66,7 +66,7 @@ class KafkaSource:
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._placed_in_poll: dict[TopicPartition, int] = {}
-        self._corrupt: dict[TopicPartition, int] = {}  # where a batch failed its checksum, until placed again
+        self._damaged: dict[TopicPartition, int] = {}  # where a batch failed its checksum, until placed again
         self._routes: dict[str, str] = {}
         self._given_at = -_STARTING_SECONDS  # when librdkafka was last given positions to start at
         wanted: dict[str, Any] = consumer_options(config, queue_bytes, flush_seconds)
@@ -101,7 +101,7 @@ class KafkaSource:
         self._assigned.update(tps)
         self._paused = (self._paused - set(tps)) | waiting
         self._placed_in_poll.update(starts)
-        self._forget_corrupt(starts)
+        self._forget_damage(starts)
         # A partition that was paused when it went is still paused when it comes back.
         self._consumer.resume(_theirs(starts))
         self._give([KafkaTopicPartition(*tp, starts.get(tp, OFFSET_END)) for tp in tps])
@@ -122,7 +122,7 @@ class KafkaSource:
         known = self._assigned & gone
         self._assigned -= gone
         self._paused -= gone
-        self._forget_corrupt(gone)
+        self._forget_damage(gone)
         self._intake.forget(gone)
         for tp in gone:
             self._placed_in_poll.pop(tp, None)
@@ -141,8 +141,8 @@ class KafkaSource:
         while self._errors:
             _note(self._errors.pop(), polled)
         came = taken.columns
-        if self._corrupt:
-            came = self._stop_at_corrupt(came, polled)
+        if self._damaged:
+            came = self._stop_at_damage(came, polled)
         if self._placed_in_poll and taken.mixed:
             came = self._discard_ambiguous(came, polled)
         for columns in came:
@@ -160,23 +160,23 @@ class KafkaSource:
             elif error.code() in _POSITION_LOST:
                 polled.lost_positions.add(tp)
             elif error.code() == KafkaError._BAD_MSG:
-                polled.corrupt[tp] = self._corrupt.setdefault(tp, offset)
+                polled.damaged[tp] = self._damaged.setdefault(tp, offset)
             else:
                 _note(error, polled)
 
-    def _stop_at_corrupt(self, came: Iterable[Columns], polled: Polled) -> list[Columns]:
+    def _stop_at_damage(self, came: Iterable[Columns], polled: Polled) -> list[Columns]:
         """Give nothing of a partition from a corrupt batch on: whoever took it would pass over what is lost.
 
         What librdkafka makes of the bytes behind such a batch can also be nonsense, such as another position.
         """
-        for tp in self._corrupt:
+        for tp in self._damaged:
             polled.ends.pop(tp, None)
             polled.lost_positions.discard(tp)
-        return [_without(columns, self._corrupt) for columns in came]
+        return [_without(columns, self._damaged) for columns in came]
 
-    def _forget_corrupt(self, tps: Iterable[TopicPartition]) -> None:
+    def _forget_damage(self, tps: Iterable[TopicPartition]) -> None:
         for tp in tps:
-            self._corrupt.pop(tp, None)
+            self._damaged.pop(tp, None)
 
     def _discard_ambiguous(self, came: list[Columns], polled: Polled) -> list[Columns]:
         placed = {tp: offset for tp, offset in self._placed_in_poll.items() if tp in self._assigned}
@@ -201,7 +201,7 @@ class KafkaSource:
 
     def _assign_again(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
         self._paused.difference_update(moved)
-        self._forget_corrupt(moved)
+        self._forget_damage(moved)
         again = [KafkaTopicPartition(*tp, offset) for tp, offset in moved.items()]
         with asking("placing partitions"):
             # Only these: librdkafka fetches again what it has delivered since a partition was assigned or paused

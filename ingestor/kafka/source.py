@@ -31,7 +31,7 @@ class Polled:
     columns: list[tuple[str, Columns]] = field(default_factory=list)  # with their routes, in the order of reading
     ends: dict[TopicPartition, int] = field(default_factory=dict)  # partitions read to their end, and that position
     lost_positions: set[TopicPartition] = field(default_factory=set)  # Kafka no longer has where we are
-    corrupt: dict[TopicPartition, int] = field(default_factory=dict)  # where a batch failed its checksum
+    damaged: dict[TopicPartition, int] = field(default_factory=dict)  # where a batch failed its checksum
     waits: list[str] = field(default_factory=list)  # why nothing may come at the moment
     records: int = 0
 

@@ -75,9 +75,9 @@ def test_every_ending_has_its_code_and_its_line(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((), "program: no command is given — `start program --help` tells what there is"),
-        (("--bogus",), "program: No such option: --bogus — `start program --help` tells what there is"),
-        (("end", "--bogus"), "program: No such option: --bogus — `start program end --help` tells what there is"),
+        ((), "program: no command is given — see `start program --help`"),
+        (("--bogus",), "program: No such option: --bogus — see `start program --help`"),
+        (("end", "--bogus"), "program: No such option: --bogus — see `start program end --help`"),
     ],
 )
 def test_a_misuse_is_told_with_the_way_out(
