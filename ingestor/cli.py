@@ -1,4 +1,4 @@
-"""The command line: what there is to say to the ingestor. Each command does its work elsewhere."""
+"""The command line: the options and help of each command. `commands` and `dead_letters` do the work."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Land Kafka records in Delta Lake, each exactly once.\n\n"
     "\b\nExamples:\n"
-    "  ingestor check orders.yaml                   does it reach everything?\n"
+    "  ingestor check orders.yaml                   would `run` work?\n"
     "  ingestor run orders.yaml                     ingest until SIGTERM\n"
     "  ingestor run orders.yaml --once              ingest what is there now\n"
-    "  ingestor offsets orders.yaml --json          how far is it?\n"
+    "  ingestor offsets orders.yaml --json          what is committed, and the lag\n"
     "  ingestor audit orders.yaml --against-kafka   is every record there once?\n\n"
-    "`ingestor COMMAND --help` tells more; while it runs, http://127.0.0.1:8080 shows what it does.",
+    "See also `ingestor COMMAND --help`. While it runs, http://127.0.0.1:8080 shows its status.",
     epilog="Exit codes: 0 done · 1 anything else · 2 configuration · 3 data loss or audit finding · "
     "4 storage or Kafka refuses for good · 5 OCC retries exhausted.",
 )
@@ -49,7 +49,7 @@ def _load(config: Path) -> Settings:
     return loaded
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer passes it by position
     if wanted:
         typer.echo(f"ingestor {version(DISTRIBUTION)}")
         raise typer.Exit
@@ -67,7 +67,7 @@ def _main(
 @app.command()
 def run(
     config: Config,
-    once: Annotated[bool, typer.Option("--once", help="Drain to the ends of now, commit, and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Ingest up to the current ends, commit, and exit.")] = False,
 ) -> None:
     """Ingest until SIGTERM, SIGINT or SIGHUP.
 
@@ -86,7 +86,7 @@ def check(
     config: Config,
     as_json: AsJson = False,
     no_probe: Annotated[
-        bool, typer.Option("--no-probe", help="Write nothing to try the stores: for read-only credentials.")
+        bool, typer.Option("--no-probe", help="Skip the stores' write test, for read-only credentials.")
     ] = False,
 ) -> None:
     """Find whatever `run` would refuse or wait for, with its exit codes, and change nothing.
@@ -98,26 +98,26 @@ def check(
     check_all(_load(config), typer.echo, probing=not no_probe, as_json=as_json)
 
 
-@app.command(short_help="Show what is committed and the lag, or set where to go on.")
+@app.command(short_help="Show what is committed and the lag, or set the next offset.")
 def offsets(
     config: Config,
     as_json: AsJson = False,
     set_to: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="TOPIC:PARTITION=OFFSET|earliest|latest", help="Set where ingestion goes on."),
+        typer.Option("--set", metavar="TOPIC:PARTITION=OFFSET|earliest|latest", help="Set the next offset to read."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --set: don't ask.")] = False,
     accept: Annotated[
         int | None,
         typer.Option(
-            "--accept", metavar="VERSION", help="Go on although that log entry took rows away: they stay gone."
+            "--accept", metavar="VERSION", help="Accept that this log entry removed rows, and continue without them."
         ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="With --set or --accept: also while the consumer group has members.")
     ] = False,
 ) -> None:
-    """Show per partition what is committed, what Kafka has, and the lag; or set where ingestion goes on.
+    """Show per partition what is committed, what Kafka has, and the lag; or set the next offset to read.
 
     Example: ingestor offsets orders.yaml --set user.events.v1:0=earliest
     """
@@ -170,9 +170,9 @@ def audit(
         )
 
 
-@app.command(short_help="Tell which table version and file hold a record.")
+@app.command(short_help="Show which table version and file hold a record.")
 def locate(config: Config, topic: str, partition: int, offset: int) -> None:
-    """Tell which table version and file hold a record, and when it was committed.
+    """Show which table version and file hold a record, and when it was committed.
 
     Example: ingestor locate orders.yaml user.events.v1 0 4711
     """
@@ -225,25 +225,25 @@ OfReason = Annotated[
 ]
 
 
-@dlq.command(name="publish", short_help="Send what is new in quarantine to the dead letter topics.")
+@dlq.command(name="publish", short_help="Send new quarantine rows to the dead letter topics.")
 def dlq_publish(
     config: Config,
     route: OfRoute = None,
     every: Annotated[
-        str | None, typer.Option("--every", metavar="DURATION", help="Go on until SIGTERM: 60s, 15m.")
+        str | None, typer.Option("--every", metavar="DURATION", help="Repeat until SIGTERM: 60s, 15m.")
     ] = None,
     skip_gap: Annotated[
-        bool, typer.Option("--skip-gap", help="Go on behind letters whose log entries or files are gone.")
+        bool, typer.Option("--skip-gap", help="Skip letters whose log entries or files are gone.")
     ] = False,
     resend: Annotated[
-        bool, typer.Option("--resend", help="Send again what may have been on a dead letter topic that was deleted.")
+        bool, typer.Option("--resend", help="Send again letters that may have been on a deleted dead letter topic.")
     ] = False,
     accept: Annotated[
         int | None,
-        typer.Option("--accept", min=0, metavar="VERSION", help="What a RESTORE or overwrite put back counts as sent."),
+        typer.Option("--accept", min=0, metavar="VERSION", help="Count what a RESTORE or overwrite put back as sent."),
     ] = None,
 ) -> None:
-    """Send what is new in quarantine to the dead letter topics, each letter once.
+    """Send new quarantine rows to the dead letter topics, each letter once.
 
     Example: ingestor dlq publish orders.yaml --every 60s
     """
@@ -261,16 +261,16 @@ def dlq_publish(
     )
 
 
-@dlq.command(name="list", short_help="Show what lies in quarantine, without payloads.")
+@dlq.command(name="list", short_help="Show quarantine rows, without payloads.")
 def dlq_list(
     config: Config,
     route: OfRoute = None,
     topic: OfTopic = None,
     reason: OfReason = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Show at most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Show at most this many.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show what lies in quarantine, without payloads, keys and headers.
+    """Show quarantine rows, without payloads, keys and headers.
 
     Example: ingestor dlq list orders.yaml --reason malformed
     """
@@ -297,9 +297,9 @@ def dlq_replay(
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records before then.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also what was replayed before.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also send letters that were replayed before.")] = False,
 ) -> None:
-    """Send chosen letters back to the topics that they came from, each once.
+    """Send chosen letters back to their topics, each once.
 
     Example: ingestor dlq replay orders.yaml --reason required:user_id --dry-run
     """
@@ -326,9 +326,9 @@ def dlq_replay(
     )
 
 
-@app.command(short_help="Show it all on an embedded Kafka, with kills in the middle.")
+@app.command(short_help="Run everything on an embedded Kafka, with a kill in the middle.")
 def demo() -> None:
-    """Show it all on an embedded Kafka: produce, ingest, kill, restart, audit.
+    """Run everything on an embedded Kafka: produce, ingest, kill, restart, audit.
 
     Example: ingestor demo
     """
@@ -339,5 +339,5 @@ def demo() -> None:
 
 def main() -> NoReturn:
     """Run a command and end with its exit code."""
-    # Without winding Python up: a thread that is inside of a storage library then would crash there.
+    # Skips Python's shutdown, in which a daemon thread inside a storage library would crash.
     os._exit(command_line.run(app, "ingestor"))

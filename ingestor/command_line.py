@@ -1,7 +1,7 @@
-"""What the programs' command lines have in common: how a command ends, and how it asks.
+"""What both programs' command lines share: how a command ends, and how it asks.
 
-It ends with an exit code of the contract (see `errors`), and after a failure with one last line on stderr that says
-what happened and what to do.
+A command ends with an exit code of the contract (see `errors`). After a failure the last line on stderr says what
+happened and what to do.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import typer
 from ingestor import logs
 from ingestor.errors import ConfigError, IngestorError, RefusedError, Unavailable
 
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # what every misuse is, and typer does not export
-_CODE_INTERRUPTED = 130  # what newer versions of typer return instead of raising Abort
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # the base of all usage errors; typer does not export it
+_CODE_INTERRUPTED = 130  # newer versions of typer return it instead of raising Abort
 
 
 def run(app: typer.Typer, program: str, *, called: str | None = None) -> int:
-    """Run a command; return its exit code, with the last line and all else that was said flushed.
+    """Run a command, write its last line, flush both streams, and return the exit code.
 
-    `called` is what people type to start the program, if that is not its name.
+    `called` is what people type to start the program, where that is not its name.
     """
     logs.configure("console", "INFO")
     code, words = _run(app, called or program)
     if words:
         sys.stderr.write(f"{program}: {' '.join(words.split())}\n")
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it may be gone
+        with contextlib.suppress(OSError, ValueError):  # the reader of a pipe may be gone
             stream.flush()
     return code
 
 
 def _run(app: typer.Typer, called: str) -> tuple[int, str]:
-    """Run a command; return its exit code and what its last line has to say."""
+    """Run a command; return its exit code and the text of its last line."""
     words = ""
     try:
         code = app(standalone_mode=False, prog_name=called) or 0
@@ -52,22 +52,22 @@ def _run(app: typer.Typer, called: str) -> tuple[int, str]:
         code, words = error.exit_code, str(error)
     except Unavailable as error:
         _debug_traceback()
-        hint = "see that Kafka and the table's store can be reached; `ingestor check` tells"
+        hint = "see that Kafka and the table's store are reachable; try `ingestor check`"
         code, words = RefusedError.exit_code, f"{error} — {hint}"
-    except Exception as error:  # noqa: BLE001 - the last resort: nobody gets a traceback who did not ask for one
+    except Exception as error:  # noqa: BLE001 - the last resort: tracebacks are for log level DEBUG
         _debug_traceback()
         code, words = 1, f"{type(error).__name__}: {error} — set log.level: DEBUG to see where"
     return (1, "interrupted — start again, nothing is lost") if code == _CODE_INTERRUPTED else (code, words)
 
 
 def _misuse(error: Any, called: str) -> str:  # noqa: ANN401 - the library's own type is private
-    """Return what is wrong with the command line; without any command show what there is."""
+    """Return what is wrong with the command line; print the help if no command is given."""
     command = error.ctx.command_path if error.ctx is not None else called
     words = error.format_message()
     if error.ctx is not None and words == error.ctx.get_help():
         sys.stderr.write(f"{words}\n")
         words = "no command is given"
-    return f"{words.rstrip('.')} — `{command} --help` tells what there is"
+    return f"{words.rstrip('.')} — see `{command} --help`"
 
 
 def _debug_traceback() -> None:
@@ -76,9 +76,9 @@ def _debug_traceback() -> None:
 
 
 def confirm(question: str) -> bool:
-    """Ask on stderr, for stdout is for results; no answer is a no."""
+    """Ask on stderr, since stdout is for results; no answer means no."""
     typer.echo(f"{question} [y/N] ", nl=False, err=True)
     answer = sys.stdin.readline()
     if not (sys.stdin.isatty() and answer.endswith("\n")):
-        typer.echo(err=True)  # nobody has typed the end of the line
+        typer.echo(err=True)  # end the line that no terminal has ended
     return answer.strip().lower() in ("y", "yes")

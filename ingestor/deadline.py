@@ -1,4 +1,4 @@
-"""One budget of time that several steps share."""
+"""One time budget that several steps share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """Counts down from the moment it is made; pass `left` on to every step that waits."""
+    """Counts down from its creation; give `left` to every step that waits."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._ends_at = clock() + seconds
 
     def left(self) -> float:
-        """Return the seconds that are left, 0 when there are none."""
+        """Return the seconds that are left, never below 0."""
         return max(0.0, self._ends_at - self._clock())

@@ -1,4 +1,4 @@
-"""Every way the ingestor can end badly: what happened, how to mend it, and the exit code that says so.
+"""Every way the ingestor can fail: what happened, what to do, and the exit code.
 
 The exit codes are part of the contract (docs/operations.md): 2 configuration, 3 data loss or audit finding,
 4 storage or Kafka refuses for good, 5 OCC retries exhausted, 1 anything else.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class IngestorError(Exception):
-    """Something a person has to know about: `message` says what happened, `hint` what to do."""
+    """A failure to show to a person: `message` says what happened, `hint` what to do."""
 
     exit_code = 1
 
@@ -22,32 +22,32 @@ class IngestorError(Exception):
 
 
 class ConfigError(IngestorError):
-    """The configuration is wrong, or names something that is not there."""
+    """The configuration is wrong, or names something that does not exist."""
 
     exit_code = 2
 
 
 class DataLossError(IngestorError):
-    """Kafka no longer has records that the table has not got, or an audit found the table wrong."""
+    """Kafka no longer has records that the table needs, or an audit has findings."""
 
     exit_code = 3
 
 
 class RefusedError(IngestorError):
-    """Storage or Kafka says no for good: no retry will help."""
+    """Storage or Kafka refuses for good: no retry will help."""
 
     exit_code = 4
 
 
 class OccExhaustedError(IngestorError):
-    """Other writers won every slot of the log up to the configured limit; nothing was lost."""
+    """Other writers won every try for a log version, up to the configured limit; nothing is lost."""
 
     exit_code = 5
 
 
-class Fenced(Exception):  # noqa: N818 - a verdict that steers the flow, not a failure
-    """Another owner has moved the txn of a partition: what we hold was built on an old position."""
+class Fenced(Exception):  # noqa: N818 - controls the flow, is no failure
+    """Another process has moved the txn of a partition: what we hold starts at an outdated position."""
 
 
-class Unavailable(Exception):  # noqa: N818 - a state that passes by itself, never shown as a failure
-    """Storage or Kafka does not answer now; the same call may go through later."""
+class Unavailable(Exception):  # noqa: N818 - passes by itself, is no failure
+    """Storage or Kafka does not answer now; the same call may succeed later."""

@@ -1,9 +1,9 @@
 """The ledger: what the Delta log's txn actions say about each partition.
 
-A txn action's `appId` names a partition, its `version` is the offset of the last record landed. Everywhere else in
-the program a *position* is the next offset to read. This module is the only place that knows the difference of one.
-`None` means that nothing was ever committed; 0 is a real version and -1 too (position 0, set by a person or by the
-first commit under `start: latest`), so truth is never tested.
+A txn action's `appId` names a partition; its `version` is the last committed offset. Everywhere else in the program a
+*position* is the next offset to read. Only this module converts between the two.
+`None` means that nothing was ever committed. 0 and -1 are real versions (-1 is position 0, set by a person or by the
+first commit under `start: latest`), so compare with `is None`, never by truth.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE = "{app_id}/{topic}/{partition}"
 KDI_TEMPLATE = "{app_id}-{partition}"  # what kafka-delta-ingest writes
-# App ids that begin so are no partition's: they are what guards remember (see `guards`).
+# App ids with this prefix belong to no partition: the guards keep their memory under them (see `guards`).
 MEMORY = "ingestor:"
-# No topic has this name: its txn says that a regex route's `start` was applied, be it to no topic at all.
+# No topic has this name. Its txn says that the `start` of a regex route was applied, even if no topic matched.
 START_APPLIED = TopicPartition("", 0)
 _FIELDS = {"app_id": r"(?P<app_id>{})", "topic": r"(?P<topic>[a-zA-Z0-9._-]+)", "partition": r"(?P<partition>\d{1,7})"}
 _PLACEHOLDER = re.compile(r"\{(app_id|topic|partition)\}")
 
 
 def position_after(txn: int | None) -> int | None:
-    """Return the next offset to read when `txn` is the last offset landed."""
+    """Return the next offset to read when `txn` is the last committed offset."""
     return None if txn is None else txn + 1
 
 
@@ -45,31 +45,31 @@ class AppIds:
 
     template: str
     app_id: str
-    topics: tuple[str, ...] = ()  # needed only where the template has no {topic}: then exactly one
+    topics: tuple[str, ...] = ()  # exactly one if the template has no {topic}; unused otherwise
 
     def of(self, tp: TopicPartition) -> str:
-        """Return the app id under which the txn of `tp` stands in the log."""
+        """Return the app id of a partition's txn."""
         return _app_id(self.template, self.app_id, tp)
 
     @property
     def by_topic(self) -> bool:
-        """Tell whether an app id names its topic."""
+        """Return whether app ids contain the topic."""
         return "{topic}" in self.template
 
     def names_topic(self, text: str, tp: TopicPartition) -> bool:
-        """Tell whether a foreign app id says by itself that it is of this topic and partition."""
+        """Return whether a foreign app id names this very topic and partition."""
         templates = {self.template, DEFAULT_TEMPLATE} if self.by_topic else {DEFAULT_TEMPLATE}
         return any(self._match(_pattern(template, ".+"), text) == tp for template in templates)
 
     def parse(self, text: str) -> TopicPartition | None:
-        """Return the partition that an app id of ours names, or None if it is not one of ours."""
+        """Return the partition of an app id of ours, None if it is not ours."""
         if text.startswith(MEMORY):
             return None
         tp = self._match(_pattern(self.template, re.escape(self.app_id)), text)
-        return tp if tp is not None and self.of(tp) == text else None  # "…/07" is not how we write partition 7
+        return tp if tp is not None and self.of(tp) == text else None  # we write partition 7 as "…/7", not "…/07"
 
     def parse_foreign(self, text: str) -> TopicPartition | None:
-        """Return the partition that an app id *not* of ours would name under any scheme we know."""
+        """Return the partition of a foreign app id under any template we know, None if none fits."""
         if text.startswith(MEMORY) or self.parse(text) is not None:
             return None
         for template in dict.fromkeys((self.template, DEFAULT_TEMPLATE, KDI_TEMPLATE)):
@@ -88,11 +88,11 @@ class AppIds:
         return TopicPartition(self.topics[0], int(found["partition"])) if len(self.topics) == 1 else None
 
     def look_up(self, txns: Mapping[str, int], tps: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the last landed offset of each of these partitions, None where nothing was ever committed."""
+        """Return the last committed offset of these partitions, None where nothing was ever committed."""
         return {tp: txns.get(self.of(tp)) for tp in tps}
 
     def read(self, txns: Mapping[str, int]) -> dict[TopicPartition, int]:
-        """Return the last landed offset of every partition that has a txn of ours."""
+        """Return the last committed offset of every partition that has a txn of ours."""
         found = ((self.parse(app_id), version) for app_id, version in txns.items())
         return {tp: version for tp, version in found if tp is not None}
 
@@ -112,7 +112,7 @@ def _pattern(template: str, app_id: str) -> re.Pattern[str]:
 
 
 def check_template(template: str, *, topics: int | None) -> None:
-    """Refuse a `txn_app_id` that can't tell two partitions apart; `topics` is None for a regex."""
+    """Refuse a `txn_app_id` that gives two partitions the same app id; `topics` is None for a regex."""
     names = _PLACEHOLDER.findall(template)
     mend = 'use "{app_id}/{topic}/{partition}" (or "{app_id}-{partition}" for a table with one topic)'
     if "{" in _PLACEHOLDER.sub("", template) or "}" in _PLACEHOLDER.sub("", template):
@@ -126,10 +126,10 @@ def check_template(template: str, *, topics: int | None) -> None:
         msg = f"txn_app_id: {template!r} needs a separator that is no digit between its placeholders"
         raise ConfigError(msg, hint=mend)
     if template.startswith(MEMORY):
-        msg = f"txn_app_id: {template!r} begins with {MEMORY!r}, which is kept for the ingestor's own records"
+        msg = f"txn_app_id: {template!r} begins with {MEMORY!r}, which is reserved for the ingestor"
         raise ConfigError(msg, hint=mend)
     if "topic" not in names and topics != 1:
-        msg = f"txn_app_id: {template!r} has no {{topic}}, so a route may have just one topic and no regex"
+        msg = f"txn_app_id: {template!r} has no {{topic}}, so a route may have only one topic and no regex"
         raise ConfigError(msg, hint=mend)
 
 
@@ -137,13 +137,13 @@ def moved(
     expected: Mapping[TopicPartition, int | None],
     actual: Mapping[TopicPartition, int | None],
 ) -> dict[TopicPartition, tuple[int | None, int | None]]:
-    """Return the partitions whose txn is not what a batch was built on: {tp: (expected, actual)}."""
+    """Return the partitions whose txn differs from what a batch expects: {tp: (expected, actual)}."""
     return {tp: (was, actual[tp]) for tp, was in expected.items() if actual[tp] != was}
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets that Kafka no longer has and the table never got: `first` to `last`, both included."""
+    """Offsets that the table never got and Kafka can't give any more: `first` to `last`, both included."""
 
     tp: TopicPartition
     first: int
@@ -152,7 +152,7 @@ class Gap:
 
     @property
     def offsets(self) -> int:
-        """Return how many offsets were lost."""
+        """Return the number of offsets in the gap."""
         return self.last - self.first + 1
 
     def __str__(self) -> str:
@@ -162,7 +162,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where to go on in a partition: fetch from `fetch_from`, take records from `position` on."""
+    """Where to continue in a partition: fetch from `fetch_from`, take records from `position` on."""
 
     position: int
     fetch_from: int
@@ -170,16 +170,16 @@ class Placement:
 
 
 def place(tp: TopicPartition, txn: int | None, *, low: int, high: int, recreated: bool) -> Placement:
-    """Decide where to go on in a partition, and what was lost if Kafka can't continue where the table ends.
+    """Decide where to continue in a partition; the gap names what Kafka no longer has.
 
-    After a recreation the offsets count from 0 again. Rows keep their coordinates for ever, so offsets at or below
-    the txn can't be landed a second time: they are lost to this table, and the gap says so.
+    The offsets of a recreated topic start at 0 again. The table keeps the old rows' coordinates, so new records at or
+    below the txn can't be committed: they are part of the gap.
     """
     position = position_after(txn)
     if position is None:
         return Placement(low, low)
     if recreated:
-        # Below the old position the new records' coordinates are taken; above it, up to `low`, nothing is left.
+        # Offsets below the old position are taken by old rows; those between it and `low` are gone from Kafka.
         gap = Gap(tp, min(position, low), max(position, low) - 1, "recreated")
         position = max(position, low)
         return Placement(position, min(position, high), gap)

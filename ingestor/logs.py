@@ -1,7 +1,7 @@
-"""The log: one event per line on stderr, for people (`console`) or machines (`json`); stdout stays free for results.
+"""The log: one event per line on stderr, for people (`console`) or machines (`json`); stdout is for results.
 
-Everything that logs through the standard library comes out in the same form, librdkafka too. Whatever a value holds,
-it can neither begin a new line nor paint the terminal: topics, error texts and headers come from outside.
+Everything that logs through the standard library has the same form, librdkafka included. Values are escaped, since
+topics, error texts and headers come from outside: none can start a new line or send terminal codes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ NAME = "ingestor"
 LIBRDKAFKA = f"{NAME}.librdkafka"
 _ERROR_CHARS_MAX = 500
 _THROTTLED_KEYS_MAX = 1000
-_REPEAT_SECONDS = 30.0  # librdkafka tells of an unreachable broker at every try
+_REPEAT_SECONDS = 30.0  # librdkafka logs an unreachable broker at every try
 _AMBIGUOUS = frozenset(" =\"'\\")
 _FIRST_KEYS = ("timestamp", "level", "event")
 
 
 def get(**bound: object) -> BoundLogger:
-    """Return a logger that puts `bound` into each of its events. It may be made before `configure`."""
+    """Return a logger that adds `bound` to each event. It may be created before `configure`."""
     logger: BoundLogger = structlog.wrap_logger(
         logging.getLogger(NAME),
         processors=[filter_by_level, ProcessorFormatter.wrap_for_formatter],
@@ -49,17 +49,17 @@ def get(**bound: object) -> BoundLogger:
 
 
 def librdkafka_logger() -> logging.Logger:
-    """Return the logger to pass to Kafka clients; what they repeat is thinned out by `configure`."""
+    """Return the logger for Kafka clients; `configure` adds the filter that drops repetitions."""
     return logging.getLogger(LIBRDKAFKA)
 
 
 def configure(
-    format: Literal["console", "json"],  # noqa: A002 - called what the setting is called
+    format: Literal["console", "json"],  # noqa: A002 - the setting's name
     level: str,
     *,
     stream: TextIO | None = None,
 ) -> None:
-    """Send every log line of the process to stderr in this form; other libraries' only from WARNING on."""
+    """Send every log line of the process to stderr in this form; other libraries' lines only from WARNING on."""
     out = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(out)
     handler.setFormatter(_formatter(format, level, colors=out.isatty() and "NO_COLOR" not in os.environ))
@@ -96,7 +96,7 @@ def _formatter(style: str, level: str, *, colors: bool) -> ProcessorFormatter:
 
 
 def _named_exception(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Say what an exception was, and leave out where: a traceback is for DEBUG."""
+    """Log an exception's type and text without its traceback, which is for DEBUG."""
     error = _exception(event)
     event.pop("stack_info", None)
     if error is not None:
@@ -120,7 +120,7 @@ def _exception(event: EventDict) -> BaseException | None:
 
 
 def _plain_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Turn every value into what JSON knows, so that rendering can't fail; time and level come first."""
+    """Turn every value into a JSON type, so that rendering can't fail; time and level come first."""
     ordered = [key for key in _FIRST_KEYS if key in event]
     return {str(key): _plain(event[key]) for key in [*ordered, *(key for key in event if key not in _FIRST_KEYS)]}
 
@@ -132,13 +132,13 @@ def _plain(value: object) -> object:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if type(value) in (list, tuple, set, frozenset):  # not a named tuple: those say more themselves
+    if type(value) in (list, tuple, set, frozenset):  # a named tuple has its own text
         return [_plain(item) for item in value]  # type: ignore[attr-defined]
     return str(value)
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Quote whatever could be taken for something else on a console, above all for another line."""
+    """Quote every value that is ambiguous on a console, above all one with line breaks."""
     trace = event.pop("exception", None)
     escaped: EventDict = {_on_one_line(key): _quoted(value) for key, value in event.items()}
     escaped["event"] = _on_one_line(str(event.get("event", "")))
@@ -152,7 +152,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _quoted(value: object) -> object:
-    """Return text that stands for itself as it is, and let the renderer use `repr`, which escapes, for the rest."""
+    """Return unambiguous text as it is; the renderer writes all other text with `repr`, which escapes it."""
     if not isinstance(value, str) or (value.isprintable() and value and not _AMBIGUOUS & set(value)):
         return value
     return _Shown(value)
@@ -167,16 +167,16 @@ class _Shown:
 
 
 class Throttle:
-    """Lets an event through once per `seconds` and key, and says how many like it were held back before."""
+    """Lets one event per key pass every `seconds`, and counts those that it holds back."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()  # key: when let through, held back since
+        self._seen: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()  # key: when passed, held back since
 
     def allow(self, key: Hashable) -> int | None:
-        """Return how many were held back since the last one, or None if this one is to be held back too."""
+        """Return how many were held back since the last one passed, None if this one is held back."""
         with self._lock:
             now = self._clock()
             last, held_back = self._seen.get(key, (-math.inf, 0))
@@ -191,9 +191,9 @@ class Throttle:
 
 
 class _Librdkafka(logging.Filter):
-    """Thins out what librdkafka repeats (the same words, numbers aside), and takes none of it for an error.
+    """Drops librdkafka's repetitions (lines that differ in digits only), and lowers its errors to warnings.
 
-    It goes on by itself after whatever it logs; what stops the ingestor or loses records, the ingestor says itself.
+    librdkafka recovers by itself from what it logs. The ingestor logs what stops it or loses records.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a record is on its way from Kafka to the table: its coordinates, its columns, the table's schema."""
+"""A record between Kafka and the table: its coordinates, its columns, the table's schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COORDINATES = ("stream_topic", "stream_partition", "stream_offset")
 EXTRA_COLUMNS = ("key", "headers", "timestamp_type")
 INGEST_DATE = "ingest_date"
 TIMESTAMP = pa.timestamp("us", "UTC")
-# `element` and not Arrow's `item`: the name that Delta's own writers give to list members.
+# Delta's own writers call list members `element`; Arrow's default is `item`.
 HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
 )
@@ -47,7 +47,7 @@ class TopicPartition(NamedTuple):
 
 
 class Coordinate(NamedTuple):
-    """Where a record came from: what makes it that record and no other."""
+    """Where a record came from; this identifies it."""
 
     topic: str
     partition: int
@@ -58,25 +58,25 @@ class Coordinate(NamedTuple):
 
     @property
     def tp(self) -> TopicPartition:
-        """The partition it came from."""
+        """The record's partition."""
         return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class RawSchema:
-    """The columns of one raw table: the fixed five, the extras asked for, and `ingest_date` if it partitions."""
+    """The columns of one raw table: the fixed five, the configured extras, and `ingest_date` if partitioned by it."""
 
     extras: tuple[str, ...] = ()
     partitioned: bool = False
 
     @property
     def file(self) -> pa.Schema:
-        """Return the columns that stand in the Parquet files."""
+        """Return the columns of the Parquet files."""
         return pa.schema([*_BASE, *(_EXTRAS[name] for name in EXTRA_COLUMNS if name in self.extras)])
 
     @property
     def table(self) -> pa.Schema:
-        """Return the columns of the Delta table; a partition column lives in the log, not in the files."""
+        """Return the columns of the Delta table; a partition column is in the log, not in the files."""
         return self.file.append(pa.field(INGEST_DATE, pa.date32())) if self.partitioned else self.file
 
     @property
@@ -89,9 +89,9 @@ class RawSchema:
 class Columns:
     """Records as Kafka delivered them, one array per field, all of equal length.
 
-    `topics` names the topics; `topic_codes` holds each record's index into it. A timestamp of -1 means
-    that Kafka has none. `keys`, `headers` and `timestamp_types` are None where nobody asked for them.
-    What is of no fixed size is Python's objects or, from the native intake, an Arrow array of the table's own type.
+    `topics` names the topics; `topic_codes` holds each record's index into it. A timestamp of -1 means that Kafka has
+    none. `keys`, `headers` and `timestamp_types` are None unless configured. Values of variable size are Python
+    objects or, from the native intake, an Arrow array of the table's type.
     """
 
     topics: tuple[str, ...]
@@ -108,7 +108,7 @@ class Columns:
         return len(self.offsets)
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Columns:
-        """Return the records that are to be kept."""
+        """Return the records for which `keep` is true."""
         if keep.all():
             return self
         rows = np.flatnonzero(keep)
@@ -125,7 +125,7 @@ class Columns:
         )
 
     def of(self, tp: TopicPartition) -> npt.NDArray[np.bool_]:
-        """Tell which records are of a partition."""
+        """Return which records belong to a partition."""
         if tp.topic not in self.topics:
             return np.zeros(len(self), dtype=bool)
         code = self.topics.index(tp.topic)
@@ -133,20 +133,20 @@ class Columns:
         return both
 
     def partition_keys(self) -> npt.NDArray[np.integer[Any]]:
-        """Return a number for each record that is another one for each partition of each topic."""
+        """Return a number per record that differs for each topic and partition."""
         if len(self.topics) == 1:
             return self.partitions
         return self.partitions + (self.topic_codes.astype(np.int64) << 32)
 
     def tps(self) -> set[TopicPartition]:
-        """Return the partitions that records are of."""
+        """Return the partitions of all records."""
         firsts = run_starts(self.partition_keys())
         pairs = zip(self.topic_codes[firsts].tolist(), self.partitions[firsts].tolist(), strict=True)
         return {TopicPartition(self.topics[code], partition) for code, partition in pairs}
 
 
 def run_starts(keys: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.intp]:
-    """Return where a run of equal keys begins; there is at least one key."""
+    """Return where each run of equal keys begins; `keys` must not be empty."""
     return np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
 
 

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP ask the process to end in order; the second SIGTERM or SIGINT ends it at once."""
+"""SIGTERM, SIGINT and SIGHUP end the process in order; a second SIGTERM or SIGINT ends it at once."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ class Stop:
     """
 
     def __init__(self, last_words: str) -> None:
-        """Take the line that is left on stderr if a second signal comes."""
+        """Take the line to write to stderr when a second signal ends the process."""
         self._last_words = f"{last_words}\n".encode()
         self._asked = False
         self._told = False  # by SIGTERM or SIGINT
         self._over = threading.Event()
 
     def listen(self) -> None:
-        """Take the signals; again after a library has started that takes them for itself.
+        """Install the handlers; call again after starting a library that installs its own.
 
-        SIGHUP comes when a terminal closes. Whoever started the process under `nohup` wants it to go on then.
+        SIGHUP comes when a terminal closes. `nohup` ignores it, and that is left as it is.
         """
         for number in _ENDS:
             if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
 
     def asked(self) -> bool:
-        """Tell whether a signal has come."""
+        """Return whether a signal has come."""
         return self._asked
 
     def wait(self, seconds: float) -> bool:
-        """Wait, but not much longer than until a signal comes; tell whether one has come."""
+        """Wait, but end soon after a signal; return whether one has come."""
         deadline = time.monotonic() + seconds
         while not self._asked and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, _STEP_SECONDS))
@@ -65,10 +65,10 @@ class Stop:
             raise Stopped
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        # A terminal that closes sends SIGHUP twice, by the shell and by the kernel: only the others show impatience.
+        # A closing terminal sends SIGHUP twice (shell and kernel), so a second one does not end the process.
         if number != signal.SIGHUP:
             if self._told:
-                with contextlib.suppress(OSError):  # whoever read it may be gone
+                with contextlib.suppress(OSError):  # the reader of a pipe may be gone
                     os.write(_STDERR, self._last_words)
                 os._exit(1)
             self._told = True

@@ -1,6 +1,6 @@
-"""One thread that runs what it is given, in order.
+"""One thread that runs submitted calls in order.
 
-A daemon thread on purpose: a call that hangs in a dead store must not keep the process from ending.
+It is a daemon thread: a call that hangs in a dead store must not keep the process alive.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Runs calls in the order in which they were submitted, one at a time."""
+    """Runs calls in the order of submission, one at a time."""
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Queue a call and return its future."""
 
 
 class ThreadWorker:
-    """A worker on a thread of its own, which ends with the process."""
+    """A worker on its own thread, which ends with the process."""
 
     def __init__(self, name: str) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -47,7 +47,7 @@ def run_into(future: Future[T], call: Callable[[], T]) -> None:
         return
     try:
         result = call()
-    except BaseException as error:  # noqa: BLE001 - the future carries it to whoever asks
+    except BaseException as error:  # noqa: BLE001 - raised by future.result()
         future.set_exception(error)
     else:
         future.set_result(result)

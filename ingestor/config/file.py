@@ -1,7 +1,7 @@
-"""Reads a configuration file: YAML, then the environment, and nothing about what the keys mean.
+"""Reads a configuration file: parses the YAML, then fills in the environment. It does not interpret keys.
 
-The environment comes after YAML, so that a password with a `#` or a `: ` in it can't change the
-structure. No message here quotes the file: what stands at a broken place may be a secret.
+The environment is filled in after parsing, so that a password with a `#` or a `: ` can't change the structure.
+No message quotes the file, since the quoted part may be a secret.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-VERBATIM = ("kafka", "storage_options")  # go to other libraries as they are written
+VERBATIM = ("kafka", "storage_options")  # passed to other libraries as written
 _DEPTH_MAX = 20
 _NODES_MAX = 100_000  # aliases of aliases grow without end
 _STR = "tag:yaml.org,2002:str"
@@ -63,7 +63,7 @@ def _parse(text: str, path: Path) -> object:
         message = f"{path}: holds a number or a time that can't exist"
     except RecursionError:
         message = f"{path}: is nested too deeply"
-    # Outside of the handlers: the original error quotes the file, and must not hang on as context.
+    # Raised outside the handlers: the original error quotes the file and must not become the context.
     raise ConfigError(message, hint=_SYNTAX_HINT)
 
 
@@ -72,7 +72,7 @@ def _without_quotes(problem: str) -> str:
 
 
 def _duplicates(root: yaml.Node) -> Iterator[Problem]:
-    """Find keys that stand twice in one mapping: YAML would silently keep the last."""
+    """Find duplicate keys; YAML would silently keep the last."""
     waiting: list[tuple[yaml.Node, str]] = [(root, "")]
     seen: set[int] = set()
     while waiting:
@@ -96,7 +96,7 @@ def _duplicates(root: yaml.Node) -> Iterator[Problem]:
 
 
 def _keep_verbatim(root: yaml.Node) -> None:
-    """Keep numbers that other libraries get as text: 0123 is a password there, and no 83."""
+    """Keep numbers as text for other libraries: a password 0123 must not become 83."""
     if not isinstance(root, yaml.MappingNode):
         return
     for name, section in root.value:
@@ -119,7 +119,7 @@ def expand(document: object, path: Path, environ: Mapping[str, str]) -> dict[str
 
 
 class _Expander:
-    """One walk through a document: gathers what is wrong with it on the way."""
+    """Walks through a document once and collects its problems."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.problems: list[Problem] = []
@@ -136,7 +136,7 @@ class _Expander:
         if isinstance(value, str):
             return self._text(value, key)
         if isinstance(value, dict):
-            value = {"null" if k is None else k: v for k, v in value.items()}  # a name, as in parse.NAME.csv.null
+            value = {"null" if k is None else k: v for k, v in value.items()}  # the key parse.NAME.csv.null
             self.check_keys(value, f"{key}.")
             return {str(k): self.value(v, f"{key}.{k}", depth + 1) for k, v in value.items()}
         if isinstance(value, list):
@@ -147,7 +147,7 @@ class _Expander:
         return value
 
     def check_keys(self, mapping: Mapping[object, object], prefix: str) -> None:
-        """Keys are text; YAML reads an unquoted `on` or `2024-01-01` as something else."""
+        """Require keys to be text; YAML reads an unquoted `on` or `2024-01-01` as another type."""
         for key in mapping:
             if not isinstance(key, str):
                 problem = Problem(f"{prefix}{key}", "is a key that is not text", "put it in quotes")
@@ -163,7 +163,7 @@ class _Expander:
                 self.problems.append(Problem(key, "has a ${ without a name and a }", hint))
                 return ""
             found = self._environ.get(name)
-            if default is not None:  # as in a shell, empty counts as unset here
+            if default is not None:  # empty counts as unset, as in a shell
                 return found or default
             if found is None:
                 hint = f"set it, or write ${{{name}:-default}}"

@@ -1,4 +1,4 @@
-"""The way in: reads a configuration file and checks it as a whole."""
+"""Reads a configuration file and checks it as a whole."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def load(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
-    """Read and check a configuration file; ConfigError names everything that is wrong with it."""
+    """Read and check a configuration file; ConfigError names every problem."""
     environ = os.environ if environ is None else environ
     return check(read(path, environ), path, environ)
 
 
 def check(document: Mapping[str, object], path: Path, environ: Mapping[str, str]) -> Settings:
-    """Check a configuration that was read already; `path` gives relative paths their meaning."""
+    """Check a configuration that was read already; relative paths are relative to the folder of `path`."""
     problems = list(options.problems(document, environ))
     settings: Settings | None = None
     try:
@@ -33,7 +33,7 @@ def check(document: Mapping[str, object], path: Path, environ: Mapping[str, str]
         problems += from_pydantic(error.errors(include_url=False), Settings)
     if settings is not None:
         problems += rules.problems(settings)
-    # Outside of the handler: pydantic's error quotes the secrets, and must not hang on as context.
+    # Raised outside the handler: pydantic's error quotes secrets and must not become the context.
     if settings is None or problems:
         raise as_error(str(path), problems)
     return settings

@@ -1,6 +1,6 @@
-"""What `kafka` and `storage_options` may not say, because it would break exactly-once.
+"""Options of `kafka` and `storage_options` that would break exactly-once and are refused.
 
-All else goes to librdkafka and delta-rs as it is.
+All others go to librdkafka and delta-rs unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KAFKA_FIXED = {
     "auto.offset.reset": _Fixed(("error",), "an offset out of range must be noticed, not skipped"),
     "enable.partition.eof": _Fixed(("true", "t", "1"), "the end of a partition must be seen"),
 }
-# What the ingestor itself calculates with.
+# The ingestor calculates with these.
 _WHOLE_NUMBERS = ("queued.max.messages.kbytes", "session.timeout.ms", "max.poll.interval.ms")
 _CALLBACKS = ("on_commit", "on_delivery", "logger", "default.topic.config")
 _STORAGE_NO = ("false", "0", "off", "no", "n", "")
@@ -39,14 +39,14 @@ _UNSAFE = "two writers could overwrite each other's commit"
 
 
 def option_text(value: object) -> object:
-    """Return an option as the text that librdkafka and delta-rs read."""
+    """Return an option as text for librdkafka and delta-rs."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
 
 
 def problems(document: Mapping[str, object], environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Find what `kafka` and `storage_options` may not say, whether or not the rest is well."""
+    """Find refused options, whether or not the rest of the configuration is valid."""
     kafka = document.get("kafka", "")
     if kafka is None or isinstance(kafka, dict):
         yield from _kafka(kafka or {})

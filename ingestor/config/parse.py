@@ -1,6 +1,6 @@
 """The `parse` section: what the Spark jobs make of a route's raw table (docs/configuration.md).
 
-Only its shape is checked here, without Spark; whether a schema or a rule fits, the job finds out.
+Only the shape is checked here, without Spark. The job checks schemas and rules.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OWN_COLUMNS = (
 
 
 class CsvSettings(Section):
-    """How a CSV record reads; without `columns` in the order of the schema."""
+    """The CSV dialect; `columns` defaults to the schema's columns in order."""
 
     columns: Names = ()
     delimiter: Char = ","
@@ -66,7 +66,7 @@ class CsvSettings(Section):
 
 
 class CobSettings(Section):
-    """Which field holds the business date, and the silver column for it."""
+    """The field with the business date, and its silver column."""
 
     field: Text
     column: Text = "cob_date"
@@ -80,7 +80,7 @@ class CobSettings(Section):
 
 
 def _dedupe_by(value: object) -> object:
-    """Take `content` or field names; in one place, for a union would report each side's view."""
+    """Take `content` or field names; one validator, since pydantic reports one error per member of a union."""
     if value == "content":
         return value
     names = tuple(value) if isinstance(value, list | tuple) else ()
@@ -91,14 +91,14 @@ def _dedupe_by(value: object) -> object:
 
 
 class DedupeSettings(Section):
-    """What makes two records the same: equal fields, or `content`, the hash of the payload."""
+    """What makes two records duplicates: equal fields, or `content`, the payload's hash."""
 
     by: Annotated[tuple[str, ...] | Literal["content"], PlainValidator(_dedupe_by)]
     within: Duration = duration("24h")
 
 
 class ParseSettings(Section):
-    """How one route is parsed. Places that are left out lie beside the route's raw table."""
+    """How one route is parsed. Paths that are left out default to ones beside the raw table."""
 
     table: Place = ""
     quarantine: Place = ""
@@ -155,7 +155,7 @@ class ParseSettings(Section):
         return None if self.schema_file is not None else self.schema_source
 
     def beside(self, raw: str) -> Self:
-        """Return the settings with every place named, by default beside the raw table."""
+        """Return the settings with every path filled in, by default beside the raw table."""
         places = {
             "table": self.table or f"{raw}-silver",
             "quarantine": self.quarantine or f"{raw}-quarantine",

@@ -1,7 +1,7 @@
-"""Says what is wrong with a configuration: the file, the key, the value, and how to mend it.
+"""Words the problems of a configuration: the file, the key, the value, and how to mend it.
 
-A value is shown only if it can't be a secret: nothing under `kafka` and `storage_options`, nothing
-of a key that is unknown here (it may be a password in the wrong place), no password inside a URL.
+A value is shown only if it can't be a secret: nothing under `kafka` and `storage_options`, no value of an unknown key
+(it may be a misplaced password), no password in a URL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN_MAX = 80
 _PROBLEMS_MAX = 50
 _SECRET = ("kafka", "storage_options")
 _SCALARS = (str, int, float, bool)
-# What pydantic calls it (first match counts): what to say instead, and the hint.
+# Prefix of pydantic's error type (the first match counts), our text, and the hint.
 _WORDS = (
     ("missing", "is missing", "add it"),
     ("too_short", "is empty", "name at least one"),
@@ -44,7 +44,7 @@ _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less tha
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: the dotted key, what about it, how to mend it."""
+    """One problem: the dotted key, what is wrong, how to mend it."""
 
     key: str
     what: str
@@ -52,7 +52,7 @@ class Problem:
 
 
 def as_error(source: str, problems: Sequence[Problem]) -> ConfigError:
-    """Return one error that names every problem, the first one first."""
+    """Return one error that names every problem in order."""
     named = [f"{_printable(problem.key)}: {problem.what}" for problem in problems[:_PROBLEMS_MAX]]
     if len(problems) > _PROBLEMS_MAX:
         named.append(f"and {len(problems) - _PROBLEMS_MAX} more")
@@ -63,12 +63,12 @@ def as_error(source: str, problems: Sequence[Problem]) -> ConfigError:
 
 
 def from_pydantic(errors: Sequence[ErrorDetails], model: type[BaseModel]) -> list[Problem]:
-    """Return pydantic's findings in the words of the configuration."""
+    """Return pydantic's errors in the configuration's terms."""
     return [_problem(error, model) for error in errors]
 
 
 def shown(value: object) -> str:
-    """Return a value as a person would write it, on one line and cut short; "" for a structure."""
+    """Return a value as a person would write it, on one line and truncated; "" for a structure."""
     if isinstance(value, list | tuple) and all(isinstance(item, _SCALARS) for item in value):
         text = json.dumps(list(value), ensure_ascii=True)
     elif isinstance(value, _SCALARS):
@@ -112,13 +112,13 @@ def _in_words(error: ErrorDetails) -> tuple[str, str]:
 
 
 def _bound(limit: object) -> str:
-    """Write a limit of megabytes as such."""
+    """Write a limit in MiB where it is a whole number of them."""
     mebi, rest = divmod(limit, 1 << 20) if isinstance(limit, int) else (0, 1)
     return f"{mebi}MiB" if mebi and not rest else str(limit)
 
 
 def _known_keys(steps: list[str], model: type[BaseModel]) -> str:
-    """Return the nearest key that is known beside an unknown one, or all of them."""
+    """Return the known key nearest to an unknown one, or all known keys."""
     section: Any = model
     for step in steps[:-1]:
         section = _below(section, step)
@@ -130,7 +130,7 @@ def _known_keys(steps: list[str], model: type[BaseModel]) -> str:
 
 
 def _below(section: Any, step: str) -> Any:  # noqa: ANN401 - annotations are any object
-    """Return the annotation of what lies under a key: a model's field, or a mapping's value."""
+    """Return the annotation below a key: a model's field, or a mapping's value."""
     if isinstance(section, type) and issubclass(section, BaseModel):
         found = (f.annotation for n, f in section.model_fields.items() if step in (n, f.alias))
         section = next(found, None)

@@ -1,4 +1,4 @@
-"""A route: which topics land in which table, when, and how hard it tries."""
+"""A route's settings: its topics, its table, when it flushes and how it retries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LEVELS_MAX = {"zstd": 22, "gzip": 9}
 
 
 class FlushSettings(Section):
-    """When a batch is committed: whichever is reached first, also when no record comes any more."""
+    """When a draft is flushed: at the first limit reached, also when no more records come."""
 
     rows: Count = 1_000_000
     bytes: Size = 128 * MIB  # type: ignore[assignment]  # an int will do
@@ -39,7 +39,7 @@ class FlushSettings(Section):
 
 
 class _Backoff(Section):
-    """Waits that grow from `base_seconds` to at most `max_seconds`."""
+    """A backoff from `base_seconds` up to `max_seconds`."""
 
     max_retries: Retries
     base_seconds: Seconds
@@ -54,7 +54,7 @@ class _Backoff(Section):
 
 
 class OccSettings(_Backoff):
-    """How long a commit fights other writers for a slot of the log."""
+    """How often a commit is tried again when other writers win the log version."""
 
     max_retries: Retries = 100
     base_seconds: Seconds = 0.1
@@ -62,7 +62,7 @@ class OccSettings(_Backoff):
 
 
 class RetrySettings(_Backoff):
-    """How often a call that storage fails is tried again before the breaker hears of it."""
+    """How often a failed storage call is retried before it counts against the breaker."""
 
     max_retries: Retries = 3
     base_seconds: Seconds = 1.0
@@ -71,7 +71,7 @@ class RetrySettings(_Backoff):
 
 
 class Route(Section):
-    """Topics that land in one table, and how."""
+    """Topics that are ingested into one table, and how."""
 
     topics: Topics
     table: Place
@@ -100,22 +100,22 @@ class Route(Section):
 
     @property
     def name(self) -> str:
-        """The key under which the route stands in the file."""
+        """The route's key in the file."""
         return self._name
 
     @property
     def is_regex(self) -> bool:
-        """Tell whether the route takes whatever topics match, instead of those it names."""
+        """Return whether `topics` is a regex."""
         return self.topics[0].startswith("^")
 
     def matches(self, topic: str) -> bool:
-        """Tell whether a topic belongs to this route; a regex needs to match its beginning only."""
+        """Return whether a topic belongs to this route; a regex has to match the beginning only."""
         if self.is_regex:
             return re.match(self.topics[0], topic) is not None
         return topic in self.topics
 
     @property
-    def schema(self) -> RawSchema:  # type: ignore[override]  # hides a method that pydantic gave up
+    def schema(self) -> RawSchema:  # type: ignore[override]  # hides a deprecated method of pydantic
         """The columns of the raw table."""
         extras = tuple(name for name in EXTRA_COLUMNS if name in self.extra_columns)
         return RawSchema(extras, partitioned=INGEST_DATE in self.partition_by)

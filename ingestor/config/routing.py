@@ -1,4 +1,4 @@
-"""Which topics belong to which route, and under which names their partitions stand in the log."""
+"""Which topics belong to which route, and the app ids of their partitions."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def app_ids(settings: Settings, route: Route) -> AppIds:
-    """Return how a route's partitions are named in txn actions."""
+    """Return the app ids of a route's txn actions."""
     return AppIds(settings.txn_app_id, settings.app_id, () if route.is_regex else route.topics)
 
 
 def matching(route: Route, existing: Mapping[str, int]) -> list[str]:
-    """Return a route's topics: those it names, or those that exist and match."""
+    """Return a route's topics: those it names, or the existing ones that match its regex."""
     return [topic for topic in existing if route.matches(topic)] if route.is_regex else list(route.topics)
 
 
 def refuse_one_table_twice(template: str, tables: Mapping[str, object]) -> None:
-    """Refuse two routes on one table where their txns can't be told apart: what opened counts, not its spelling."""
+    """Refuse two routes on one table if their app ids don't name the topic; compares opened tables, not paths."""
     if "{topic}" in template:
         return
     known: dict[object, str] = {}
@@ -36,7 +36,7 @@ def refuse_one_table_twice(template: str, tables: Mapping[str, object]) -> None:
 
 
 class Router:
-    """Tells which route a topic belongs to; refuses one that two routes want."""
+    """Finds the route of a topic; refuses a topic that matches two routes."""
 
     def __init__(self, settings: Settings) -> None:
         self._routes = settings.routes
@@ -54,7 +54,7 @@ class Router:
         if len(names) == 1:
             return names[0]
         if not names:
-            msg = f"Kafka gave us topic {topic}, which no route matches"
-            raise ConfigError(msg, hint="write the regex so that Python and Kafka read it alike: plain classes and .*")
+            msg = f"Kafka assigned topic {topic}, which no route matches"
+            raise ConfigError(msg, hint="use only regex syntax that Python and Kafka share: plain classes and .*")
         msg = f"topic {topic} matches the routes {' and '.join(names)}"
         raise ConfigError(msg, hint="narrow their regexes: a topic belongs to one route")

@@ -1,4 +1,4 @@
-"""Contradictions: what each key allows and the whole does not."""
+"""Contradictions between keys that are each valid alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def problems(settings: Settings) -> Iterator[Problem]:
-    """Find what contradicts itself in a configuration whose every value is well."""
+    """Find contradictions in a configuration whose single values are valid."""
     yield from _memory(settings)
     yield from _templates(settings)
     for one, other in itertools.combinations(settings.routes.values(), 2):
@@ -36,12 +36,12 @@ def _memory(settings: Settings) -> Iterator[Problem]:
     queued = settings.kafka.get(key)
     if queued is not None and queued.isdecimal() and int(queued) * 1024 >= settings.memory:
         hint = "lower it, or raise memory"
-        yield Problem(f"kafka.{key}", "is not less than memory, of which it is a part", hint)
+        yield Problem(f"kafka.{key}", "is not less than memory, which contains it", hint)
 
 
 def _templates(settings: Settings) -> Iterator[Problem]:
     if settings.app_id.startswith(MEMORY):
-        what = f"begins with {MEMORY!r}, which is kept for the ingestor's own records"
+        what = f"begins with {MEMORY!r}, which is reserved for the ingestor"
         yield Problem("app_id", what, "choose another name")
     for route in settings.routes.values():
         try:
@@ -93,18 +93,18 @@ def _dead_letters(settings: Settings) -> Iterator[Problem]:
 
 
 def _takes_its_own_letters(route: Route, settings: Settings) -> bool:
-    """Tell whether a regex surely matches the dead letter topics of the topics that it matches."""
+    """Return whether a regex certainly matches the dead letter topics of its own topics."""
     topic, regex = settings.dead_letters.topic, route.topics[0]
     if "{topic}" not in topic:
         return route.matches(topic)
-    if route.name not in settings.parse:  # then nobody writes them
+    if route.name not in settings.parse:  # without parsing there are no dead letters
         return False
     open_end = not regex.endswith("$") or regex.endswith((".*$", ".+$"))
     return open_end and (topic.startswith("{topic}") or regex.startswith(("^.*", "^.+")))
 
 
 def same_place(one: str, other: str) -> bool:
-    """Tell whether two tables are the same; s3a and s3 are two names of one store."""
+    """Return whether two paths are the same; s3, s3a and s3n name one store."""
     return _canonical(one) == _canonical(other)
 
 
@@ -113,7 +113,7 @@ def _canonical(text: str) -> str:
 
 
 def _places(settings: Settings) -> Iterator[Problem]:
-    """Find places that are one, or one in another, where a vacuum would take it for garbage."""
+    """Find equal paths, and paths inside a table, where a vacuum would delete the inner files."""
     places = {f"routes.{name}.table": route.table for name, route in settings.routes.items()}
     raw = set(places)
     for name, parse in settings.parse.items():
@@ -128,7 +128,7 @@ def _places(settings: Settings) -> Iterator[Problem]:
 
 
 def _inside(inner: str, outer: str) -> bool:
-    """Tell whether a place lies in another; folders with _ in front are left alone there."""
+    """Return whether a path lies inside another; Delta ignores folders that begin with _, except its log."""
     prefix = _canonical(outer).rstrip("/") + "/"
     if not _canonical(inner).startswith(prefix):
         return False

@@ -1,7 +1,7 @@
 """The configuration: one YAML file, checked as a whole before anything is touched.
 
-`load` is the way in. `file` reads the YAML, `types` holds the rules of a single value, `rules` those that look at
-several, and `problems` words what is wrong.
+`load` is the entry. `file` reads the YAML, `types` checks single values, `rules` checks values against each other, and
+`problems` words what is wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class BreakerSettings(Section):
-    """When storage counts as down, for how long it is left alone, and when it counts as back."""
+    """When the breaker opens, how long it stays open, and when it closes."""
 
     failures: Count = 5
     open_seconds: Seconds = 60.0
@@ -39,14 +39,14 @@ class BreakerSettings(Section):
 
 
 class HttpSettings(Section):
-    """Where the read-only HTTP server listens; port 0 takes any free one."""
+    """Where the read-only HTTP server listens; port 0 takes any free port."""
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535), Number] = 8080
 
 
 class LogSettings(Section):
-    """How much is logged, for people or for machines."""
+    """The log's level and format."""
 
     format: Literal["console", "json"] = "console"
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
@@ -58,7 +58,7 @@ class LogSettings(Section):
 
 
 class DeadLetterSettings(Section):
-    """Where records go that could not be parsed, and in what form."""
+    """The topic and format of dead letters."""
 
     topic: Text = "{topic}-dlq"
     format: Literal["headers", "envelope"] = "headers"
@@ -70,7 +70,7 @@ class DeadLetterSettings(Section):
 
 
 class Hidden(dict[str, str]):
-    """Options of which some are secret, and nobody knows which: shown by their names only."""
+    """Options that may be secret: `repr` shows their names only."""
 
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{name!r}: …' for name in self)}}}"
@@ -79,7 +79,7 @@ class Hidden(dict[str, str]):
 
 
 class Settings(Section):
-    """The whole configuration. What kafka and storage_options hold is never shown."""
+    """The whole configuration. Values of `kafka` and `storage_options` are never shown."""
 
     app_id: Annotated[Text, Field(max_length=200)]
     txn_app_id: Text = DEFAULT_TEMPLATE
@@ -96,7 +96,7 @@ class Settings(Section):
     @field_validator("kafka", "storage_options", mode="before")
     @classmethod
     def _as_text(cls, value: object) -> object:
-        """Write true and false as librdkafka and delta-rs read them, numbers as they are."""
+        """Turn booleans and numbers into text for librdkafka and delta-rs."""
         if isinstance(value, dict):
             return {key: option_text(item) for key, item in value.items()}
         return {} if value is None else value
@@ -115,7 +115,7 @@ class Settings(Section):
     @classmethod
     def _named(cls, routes: dict[str, Route]) -> dict[str, Route]:
         for name, route in routes.items():
-            route._name = name  # noqa: SLF001 - a route can't know its own key
+            route._name = name  # noqa: SLF001 - pydantic does not give a value its key
         return routes
 
     @field_validator("parse")
@@ -125,5 +125,5 @@ class Settings(Section):
         return {name: item.beside(routes[name].table) if name in routes else item for name, item in parse.items()}
 
     def route_of(self, topic: str) -> Route | None:
-        """Return the route that a topic belongs to."""
+        """Return the first route that matches a topic."""
         return next((route for route in self.routes.values() if route.matches(topic)), None)

@@ -1,6 +1,6 @@
-"""The kinds of value that a configuration may hold; each says how to write what it refuses.
+"""The types of single values; each refusal has a hint.
 
-A validator raises `refuse(what, hint)`; `settings_errors` puts file, key and value in front.
+A validator raises `refuse(what, hint)`; `problems` adds file, key and value.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-_NUMBER_CHARS_MAX = 40  # longer text is no number anyone means, and ByteSize overflows on it
+_NUMBER_CHARS_MAX = 40  # longer text is no sensible number, and ByteSize overflows on it
 MIB = 1024 * 1024
 _WEEK_SECONDS = 7 * 86_400
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _ROUTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-# Where Python's regex and librdkafka's (POSIX) differ: (?…), \d, lazy repeats, [[:digit:]].
+# Syntax in which Python's regexes and librdkafka's (POSIX) differ: (?…), \d, lazy repeats, [[:digit:]].
 _AMBIGUOUS = re.compile(r"\(\?|\\[A-Za-z0-9]|[*+?}][?+]|\[\^?\[")
-# `user:secret@`, where a port would be a number; Azure's URLs name a container before the @, and no secret.
+# `user:secret@`; a number after the colon is a port. Azure's URLs have a container before the @, not a secret.
 _CREDENTIALS = re.compile(r"\w+://[^/@:]*:(?!\d+(/|$))[^@]*@")
 _CONTAINER_BEFORE_HOST = ("abfs", "wasb", "adl")
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -41,25 +41,25 @@ _DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Section(BaseModel):
-    """A part of the configuration: immutable, and closed to keys that nobody reads."""
+    """A part of the configuration: immutable, unknown keys forbidden."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def refuse(what: str, hint: str) -> PydanticCustomError:
-    """Return the error of a validator: what is wrong with the value, and how to mend it."""
+    """Return a validator's error: what is wrong with the value, and how to mend it."""
     return PydanticCustomError("refused", "{what}", {"what": what, "hint": hint})
 
 
 def _number(value: object) -> object:
-    """Let text through (the environment has nothing else), but not YAML's true and false."""
+    """Accept text, which is all the environment has, but not YAML's true and false."""
     if isinstance(value, bool) or (isinstance(value, str) and len(value) > _NUMBER_CHARS_MAX):
         raise refuse("is not a number", "write a plain number")
     return value
 
 
 def _size(value: object) -> object:
-    """Leave to ByteSize what it copes with; it breaks on lists and on endless digits."""
+    """Refuse what ByteSize can't handle: lists, booleans and very long text."""
     short = isinstance(value, str) and len(value) <= _NUMBER_CHARS_MAX
     if isinstance(value, bool) or not (short or isinstance(value, int)):
         raise refuse("is not a size", "write bytes with a unit, such as 128MiB")
@@ -67,7 +67,7 @@ def _size(value: object) -> object:
 
 
 def _instant(value: object) -> object:
-    """Take `earliest`, `latest`, or a moment; the moment in UTC."""
+    """Accept `earliest`, `latest`, or a time with a zone, which becomes UTC."""
     if value in ("earliest", "latest"):
         return value
     hint = "write earliest, latest, or a time with its zone, such as 2026-01-31T00:00:00Z"
@@ -87,7 +87,7 @@ def _instant(value: object) -> object:
 
 
 def duration(text: str) -> timedelta:
-    """Return the time that `24h`, `15m`, `90s` or `7d` means; ValueError for anything else."""
+    """Return the duration that `24h`, `15m`, `90s` or `7d` means; ValueError for anything else."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
@@ -104,9 +104,9 @@ def _duration(value: object) -> object:
 
 
 def place(text: str, info: ValidationInfo) -> str:
-    """Return a URL without its last slash, or the absolute path that `text` means.
+    """Return a URL without its last slash, or `text` as an absolute path.
 
-    Symbolic links stay: where a mounted configuration really lies changes with every update of it.
+    Symbolic links are not resolved: the target of a mounted configuration changes with every update.
     """
     if not text.strip() or not text.isprintable():
         raise refuse("is not a path", "write a path or a URL such as s3://bucket/folder")
@@ -115,14 +115,14 @@ def place(text: str, info: ValidationInfo) -> str:
     if _SCHEME.match(text):
         raise refuse("is neither a path nor a URL", "a URL has two slashes after its colon")
     if text.startswith("~"):
-        raise refuse("starts with ~, which only a shell understands", "use ${HOME} instead")
+        raise refuse("starts with ~, which only a shell expands", "use ${HOME} instead")
     context: dict[str, Any] = info.context or {}
     folder: Path = context.get("folder", Path())
     return os.path.normpath(folder.absolute() / text)
 
 
 def _unescaped(path: str) -> str:
-    """Refuse a local path that delta-rs takes for the escaped name of another one: it writes here and reads there."""
+    """Refuse a local path with an escape such as %20: delta-rs writes to it as it is, and reads it unescaped."""
     escaped = None if "://" in path else _ESCAPED.search(path)
     if escaped is not None:
         what = f"means {path}, where delta-rs takes {escaped[0]} for another character"
@@ -144,11 +144,9 @@ def _url(text: str) -> str:
         return os.path.normpath(unquote(url.path))
     if not url.netloc:
         raise refuse("names no bucket", hint)
-    # A secret may hold slashes, so that the part before the @ does not always end where the host does.
+    # A secret may contain slashes, so urlsplit may put the @ into the path.
     if _CREDENTIALS.match(text) or ("@" in url.netloc and not url.scheme.startswith(_CONTAINER_BEFORE_HOST)):
-        raise refuse(
-            "has credentials in its URL", "give them in storage_options, where no message and no metric shows them"
-        )
+        raise refuse("has credentials in its URL", "put them in storage_options, which no message and no metric shows")
     return text.rstrip("/")
 
 
@@ -165,7 +163,7 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _topics(topics: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse topics that Kafka can't have, and a regex that is not alone or not understood."""
+    """Refuse illegal topic names, and a regex that is not alone or is ambiguous."""
     for topic in topics:
         if topic.startswith("^"):
             _check_regex(topic, alone=len(topics) == 1)
@@ -183,14 +181,14 @@ def _check_regex(pattern: str, *, alone: bool) -> None:
         raise refuse("has a construct that librdkafka reads differently", hint)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a set that a later Python will read differently
+            warnings.simplefilter("error")  # Python warns of sets whose meaning will change
             re.compile(pattern)
     except (re.error, Warning, RecursionError, OverflowError):
         raise refuse("is not a valid regex", "correct the regex, or name the topics") from None
 
 
 def _route_name(name: str) -> str:
-    """Refuse a route name that would not do as a metric label, a file name and an argument."""
+    """Refuse a route name that is unsafe as a metric label, a file name or an argument."""
     if not _ROUTE_NAME.fullmatch(name):
         raise refuse("is not a route name", "name routes with letters, digits, dots, _ and -")
     return name

@@ -1,1 +1,1 @@
-"""A record's way from Kafka to the Delta log, in the order in which it is walked."""
+"""The path of a record from Kafka's columns to the Delta log."""

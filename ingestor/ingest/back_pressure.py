@@ -1,7 +1,7 @@
-"""Holds the source back while memory is full or a store does not keep up, so that both bound what is in hand.
+"""Stops reading while memory is full or a store is slow, so that memory stays bounded.
 
-Pausing throws away what was fetched ahead, to be fetched and decompressed again: better to hold still for a moment,
-while librdkafka's own threads go on with heartbeats. Only who is slow for longer is paused.
+Pausing discards what librdkafka has prefetched; it is fetched and decompressed again later. So the poll thread first
+waits for a moment, while librdkafka's threads send the heartbeats. Only a route that stays slow is paused.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ingestor.kafka.source import Source
 
 _HOLD_SECONDS = 1.0
-_LANDING_SECONDS = 0.05  # most commits land within so long: better to wait than to outgrow the flush limits
-_BLOCKED_SECONDS = 0.3  # a lane that can't seal for so long is paused
+_LANDING_SECONDS = 0.05  # most commits end within this time: waiting keeps the draft within the flush limits
+_BLOCKED_SECONDS = 0.3  # a route whose flush is due for this long is paused
 
 
 class BackPressure:
-    """Decides which routes are read on, on the thread that polls."""
+    """Decides which routes are read. Runs on the poll thread."""
 
     def __init__(self, source: Source, budget: Budget, watcher: Watcher, clock: Callable[[], float]) -> None:
         self._source = source
@@ -31,7 +31,7 @@ class BackPressure:
         self._clock = clock
 
     def apply(self, routes: Sequence[Route]) -> None:
-        """Pause what can't be taken in: a lane whose store does not keep up, and all of them when memory is full."""
+        """Pause a route whose store is slow, and all routes while memory is full; resume the others."""
         full = self._budget.exhausted and not self._budget.wait(_HOLD_SECONDS)
         self._wait_for_landing(routes)
         for route in routes:
@@ -41,7 +41,7 @@ class BackPressure:
             if hold != route.paused:
                 route.paused = hold
                 self._watcher.held_back(route.lane.name, paused=hold, why=why or "")
-            reading = (tp for tp in route.lane.positions if tp not in route.adrift)  # nobody asks while nothing rests
+            reading = (tp for tp in route.lane.positions if tp not in route.adrift)  # evaluated only where needed
             if hold:
                 self._source.pause(reading)
             else:
@@ -54,9 +54,9 @@ class BackPressure:
             futures.wait(landing, timeout=seconds, return_when=futures.FIRST_COMPLETED)
 
     def _reason(self, route: Route, *, full: bool) -> str | None:
-        """Return why a route is not to be read now, None if nothing speaks against it."""
+        """Return why a route must not be read now, None if it may be."""
         slow = self._blocked_seconds(route) > _BLOCKED_SECONDS
-        # Half open after a good probe it needs something to commit, or stays so.
+        # A half-open breaker counts as answering after one good probe: it needs commits to close.
         if not route.breaker.answering:
             return "breaker open"
         if slow:
@@ -64,7 +64,7 @@ class BackPressure:
         return "memory is full" if full else None
 
     def _blocked_seconds(self, route: Route) -> float:
-        """Return for how long now a route's lane could not seal."""
+        """Return for how long a route's flush has been due while the commit before it is under way."""
         if route.lane.blocking is None:
             route.blocked_since = None
             return 0.0

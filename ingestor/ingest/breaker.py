@@ -1,7 +1,7 @@
-"""A circuit breaker per table store: after repeated failures leave the store alone for a while, then probe it gently.
+"""A circuit breaker per table store: after repeated failures it blocks calls for a while, then lets single ones probe.
 
-Own code for want of a library that takes the clock from outside and lets just one caller probe at a time; a breaker
-that looks at the wall clock opens and closes when somebody sets it.
+Own code, because no library takes a clock and lets only one caller probe at a time. A breaker on the wall clock
+changes its state when that clock is set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PROBE_POLL_SECONDS = 0.1
 
 
 class BreakerState(StrEnum):
-    """Closed: calls go through. Open: none does. Half open: one at a time, to see."""
+    """Closed: calls pass. Open: none passes. Half open: one passes at a time, as a probe."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -54,11 +54,11 @@ class Breaker:
 
     @property
     def answering(self) -> bool:
-        """Tell whether the store answered when it was last tried."""
+        """Return whether the store answered the last call."""
         return self._state is BreakerState.CLOSED or (self._state is BreakerState.HALF_OPEN and self._count > 0)
 
     def enter(self) -> float:
-        """Return 0 if a call may go ahead now, else how many seconds to wait before asking again."""
+        """Return 0 if a call may pass now, else the seconds to wait before asking again."""
         with self._lock:
             if self._state is BreakerState.CLOSED:
                 return 0.0
@@ -73,7 +73,7 @@ class Breaker:
             return 0.0
 
     def succeeded(self) -> None:
-        """Tell that a call went well."""
+        """Count a call that succeeded."""
         with self._lock:
             self._probing = False
             if self._state is BreakerState.CLOSED:
@@ -84,7 +84,7 @@ class Breaker:
                 self._move(BreakerState.CLOSED)
 
     def failed(self) -> None:
-        """Tell that a call failed in spite of its retries."""
+        """Count a call that failed after its retries."""
         with self._lock:
             self._probing = False
             self._count += 1

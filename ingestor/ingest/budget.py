@@ -1,4 +1,4 @@
-"""How many bytes of records the process holds in memory."""
+"""The process's memory budget for records."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ class Budget:
 
     def __init__(self, limit: int, *, writers: int = 1) -> None:
         self.limit = limit
-        # What one writer may gather before it has to write: all that they gather together must leave room for more,
-        # else everybody waits for a flush that no size brings about.
+        # What one writer may collect before it has to write. All shares together are half of the budget; if they
+        # filled it, every writer would wait for a flush that no limit triggers.
         self.share = limit // (2 * writers)
         self._used = 0
         self._changed = threading.Condition()
 
     @property
     def used(self) -> int:
-        """Return the bytes held now."""
+        """Return the bytes that are held now."""
         return self._used
 
     @property
     def exhausted(self) -> bool:
-        """Tell whether nothing more should be taken in."""
+        """Return whether no more records should be read."""
         return self._used >= self.limit
 
     def take(self, size: int) -> None:
@@ -38,6 +38,6 @@ class Budget:
             self._changed.notify_all()
 
     def wait(self, timeout: float) -> bool:
-        """Wait until there is room again; tell whether there is."""
+        """Wait for room; return whether there is any."""
         with self._changed:
             return self._changed.wait_for(lambda: not self.exhausted, timeout)

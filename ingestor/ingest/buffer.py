@@ -1,8 +1,8 @@
-"""From Kafka's columns to Arrow record batches of the raw schema, without what is already in hand. Pure.
+"""Turns Kafka's columns into Arrow record batches of the raw schema, without redelivered records. Pure.
 
-Per record it calls nothing: a batch of records is grouped by partition with a few array operations, and only where a
-partition brought an offset below its position (a redelivery) are rows taken out. Offsets rise within a partition but
-need not be contiguous: transaction markers, aborted records and compaction leave gaps.
+No Python code runs per record: a few array operations group the records by partition. Rows are removed only where a
+partition has an offset below its position (a redelivery). Offsets rise within a partition but need not be contiguous:
+transaction markers, aborted records and compaction leave gaps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-# Beyond this a count of milliseconds is no longer a count of microseconds that fits 64 bits (year 294247).
+# More milliseconds than this overflow 64 bits as microseconds (year 294247).
 _MAX_TIMESTAMP_MS = 2**63 // 1000 - 1
 _TIMESTAMP_TYPES = pa.array([None, "CreateTime", "LogAppendTime"], pa.string())
 
@@ -40,22 +40,22 @@ class Batch:
 
     records: pa.RecordBatch
     spans: Mapping[TopicPartition, Span]
-    payload_bytes: int  # payloads, keys and header data, as Kafka carried them
-    memory_bytes: int  # what the columns take as long as they wait to be written
+    payload_bytes: int  # payloads, keys and headers, uncompressed
+    memory_bytes: int  # the columns' size in memory until they are written
     newest_ms: int  # the latest Kafka timestamp, -1 if no record has one
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was taken of some columns: a batch (None if nothing is new), and how many records were not."""
+    """What was taken from columns: a batch (None if nothing is new), and how many records were left out."""
 
     batch: Batch | None
     duplicates: int
-    strangers: int  # records of partitions that are not ours (any more)
+    strangers: int  # records of partitions that have no position here
 
 
 def select(columns: Columns, positions: Mapping[TopicPartition, int], schema: RawSchema) -> Selection:
-    """Return the records at or beyond their partition's position as one batch."""
+    """Return the records at or above their partition's position as one batch."""
     if len(columns) == 0:
         return Selection(None, 0, 0)
     order, starts = _runs(columns)
@@ -87,9 +87,9 @@ def select(columns: Columns, positions: Mapping[TopicPartition, int], schema: Ra
 
 
 def _runs(columns: Columns) -> tuple[npt.NDArray[np.intp] | None, npt.NDArray[np.intp]]:
-    """Return an order in which each partition is one run of rows, None if it is the rows' own, and where runs start.
+    """Return an order that makes each partition one run of rows (None: the rows are so already), and the runs' starts.
 
-    Within a partition Kafka's order is kept.
+    The order within a partition is Kafka's.
     """
     keys = columns.partition_keys()
     starts = run_starts(keys)
@@ -100,9 +100,9 @@ def _runs(columns: Columns) -> tuple[npt.NDArray[np.intp] | None, npt.NDArray[np
 
 
 def _all_rise(offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.intp]) -> bool:
-    """Tell whether offsets rise within each run, as they nearly always do."""
+    """Return whether offsets rise within each run, as they nearly always do."""
     rising = offsets[1:] > offsets[:-1]
-    rising[starts[1:] - 1] = True  # from one partition to the next nothing has to
+    rising[starts[1:] - 1] = True  # the next run is another partition
     return bool(rising.all())
 
 
@@ -112,7 +112,7 @@ def _spans(
     offsets: npt.NDArray[np.int64],
     starts: npt.NDArray[np.intp],
 ) -> Iterator[tuple[TopicPartition, int, int, int, Span]]:
-    """Yield each run: its partition, where it starts and ends, its first offset, and its span if all of it is taken."""
+    """Yield each run: its partition, start, end, first offset, and its span if all of it is taken."""
     ends = np.append(starts[1:], len(columns))
     first_rows, last_rows = (starts, ends - 1) if order is None else (order[starts], order[ends - 1])
     for start, end, code, partition, first, last, last_ms in zip(
@@ -129,7 +129,7 @@ def _spans(
 
 
 def _fresh(offsets: npt.NDArray[np.int64], position: int | None) -> npt.NDArray[np.bool_]:
-    """Return which of a partition's offsets are at its position or beyond, and above all before them."""
+    """Return which of a partition's offsets are at or above its position and above all earlier ones."""
     if position is None:
         return np.zeros(len(offsets), dtype=bool)
     return offsets > np.maximum.accumulate(np.concatenate(([position - 1], offsets[:-1])))
@@ -172,20 +172,20 @@ def _batch(
 
 
 def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.Array:
-    """Return Kafka's milliseconds as UTC microseconds; null where Kafka has none, or no calendar reaches."""
+    """Return Kafka's milliseconds as UTC microseconds; null where Kafka has none or the value overflows."""
     if milliseconds.min() >= 0 and milliseconds.max() <= _MAX_TIMESTAMP_MS:
-        return pa.array(milliseconds * 1000, pa.int64()).view(TIMESTAMP)  # a cast would load all of pyarrow.compute
+        return pa.array(milliseconds * 1000, pa.int64()).view(TIMESTAMP)  # a cast would import pyarrow.compute
     without = (milliseconds == -1) | (milliseconds < -_MAX_TIMESTAMP_MS) | (milliseconds > _MAX_TIMESTAMP_MS)
     micros = np.where(without, 0, milliseconds) * 1000
     return pa.array(micros, pa.int64(), mask=without).view(TIMESTAMP)
 
 
-def _array(objects: Any, kind: pa.DataType) -> pa.Array:  # noqa: ANN401 - bytes in a list, or in Arrow's hands already
+def _array(objects: Any, kind: pa.DataType) -> pa.Array:  # noqa: ANN401 - a list of bytes, or an Arrow array
     return objects if isinstance(objects, pa.Array) else pa.array(objects, kind)
 
 
 def _headers(headers: object) -> pa.Array:
-    """Return Kafka's header lists; no headers at all is an empty list, so that null never needs a meaning."""
+    """Return the header lists; a record without headers has an empty list, never null."""
     if isinstance(headers, pa.Array):
         return headers
     rows = [

@@ -1,11 +1,11 @@
-"""One route's way from columns to the log: positions, the open draft, and the batch that is being committed.
+"""One route's state between columns and the log: the positions, the open draft, and the commit under way.
 
-The lane lives on the poll thread. Files are encoded on one worker; making them durable and all that touches the log
-are another's, each in order; the lane only ever looks whether their futures are done. At most one draft is open and one
-batch is landing, so a store that does not answer stops the lane instead of filling the memory.
+The lane runs on the poll thread. One worker encodes files; another makes them durable and does all log access. Each
+works in order, and the lane only checks their futures. At most one draft is open and one commit is under way, so a
+store that does not answer stops the lane instead of filling the memory.
 
-What a draft builds on is the *chain*: for each partition the txn that the table will have once everything sealed
-before has landed. If a batch turns out to be fenced, the chain is broken, and all that was built on it is dropped.
+The *chain* holds, for each partition, the txn that the table will have after all earlier flushes. A draft expects it.
+If a commit is fenced, everything that was built on its chain is dropped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """A sealed draft on its way into the log."""
+    """A flush under way: its draft is closed, its commit has not ended."""
 
     reason: FlushReason
     landed: Future[tuple[Staged, Landed]]
@@ -49,7 +49,7 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """A batch that landed."""
+    """A flush whose commit succeeded."""
 
     staged: Staged
     landed: Landed
@@ -59,12 +59,12 @@ class Flushed:
 
 @dataclass(slots=True)
 class Progress:
-    """What a look at the lane brought to light."""
+    """What has happened since the last look at the lane."""
 
     flushed: list[Flushed] = field(default_factory=list)
-    to_place: set[TopicPartition] = field(default_factory=set)  # dropped: start again from the ledger
-    fenced: str = ""  # why, if another owner came first
-    unavailable: str = ""  # why, if a file could not be written
+    to_place: set[TopicPartition] = field(default_factory=set)  # dropped, to be placed again by the ledger
+    fenced: str = ""  # the reason, if another process moved a txn
+    unavailable: str = ""  # the reason, if a file could not be written
 
 
 class Lane:
@@ -88,7 +88,7 @@ class Lane:
     ) -> None:
         self.name = name
         self.positions: dict[TopicPartition, int] = {}
-        self.topic_ids: dict[str, str] = {}  # as they were when partitions were placed
+        self.topic_ids: dict[str, str] = {}  # as of the partitions' placement
         self._chain: dict[TopicPartition, int | None] = {}
         self._gaps: dict[TopicPartition, Gap] = {}
         self._draft: Draft | None = None
@@ -107,17 +107,17 @@ class Lane:
 
     @property
     def blocking(self) -> Future[tuple[Staged, Landed]] | None:
-        """Return what the open draft waits for: it is due, but the one before is still landing."""
+        """Return the commit under way, if the open draft is due and has to wait for it."""
         return self._landing.landed if self._landing is not None and self._due() is not None else None
 
     @property
     def landing(self) -> bool:
-        """Tell whether a sealed batch is on its way into the log."""
+        """Return whether a commit is under way."""
         return self._landing is not None
 
     @property
     def draft_bytes(self) -> int:
-        """Return the size of the open draft, as Kafka carried its records."""
+        """Return the uncompressed size of the open draft's records."""
         return 0 if self._draft is None else self._draft.stats.bytes
 
     @property
@@ -128,17 +128,17 @@ class Lane:
         return frozenset([*draft, *landing])
 
     def holds(self, tps: Collection[TopicPartition]) -> bool:
-        """Tell whether there are records of these partitions that are not durable yet."""
+        """Return whether any of these partitions has records that are not committed yet."""
         in_draft = self._draft is not None and not self._draft.last.keys().isdisjoint(tps)
         return in_draft or (self._landing is not None and not self._landing.partitions.isdisjoint(tps))
 
     @property
     def idle(self) -> bool:
-        """Tell whether there is nothing that is not durable yet."""
+        """Return whether all records are committed."""
         return self._draft is None and self._landing is None
 
     def place(self, tp: TopicPartition, *, txn: int | None, position: int, gap: Gap | None = None) -> None:
-        """Take a partition from a position on, which the ledger gave."""
+        """Take a partition's records from this position on, as the ledger says."""
         self.positions[tp] = position
         self._chain[tp] = txn
         self._steps("placed", partition=tp, txn=txn, position=position)
@@ -146,7 +146,7 @@ class Lane:
             self._gaps[tp] = gap
 
     def accept(self, columns: Columns) -> Selection:
-        """Take in the records that are new; return what was made of them all."""
+        """Add new records to the draft; return what was taken and what was left out."""
         selection = select(columns, self.positions, self._schema)
         if selection.batch is None:
             return selection
@@ -166,17 +166,17 @@ class Lane:
         return selection
 
     def look(self) -> Progress:
-        """See what the workers have done, and seal the draft if it is due."""
+        """Collect the workers' results, and flush the draft if it is due."""
         progress = Progress()
         self._look_at_landing(progress)
         if self._draft is not None and self._draft.failure is not None:
             self._start_over(progress, self._draft.failure, doing="writing a data file")
         if self._landing is None and (reason := self._due()) is not None:
-            self.seal(reason)
+            self.flush(reason)
         return progress
 
-    def seal(self, reason: FlushReason) -> None:
-        """Close the draft and send it on its way into the log; the one before must have landed."""
+    def flush(self, reason: FlushReason) -> None:
+        """Begin a flush: close the draft and queue its commit. The commit before must have ended."""
         draft, self._draft = self._draft, None
         if draft is None:
             return
@@ -188,27 +188,27 @@ class Lane:
         landed: Future[tuple[Staged, Landed]] = Future()
 
         def land() -> tuple[Staged, Landed]:
-            """Settle and commit in one go: a placement in between would read what is about to be no longer true."""
+            """Settle and commit in one task: a placement in between would read a ledger that is about to change."""
             staged = draft.settle()
             return staged, self._land(staged, info)
 
         draft.finish().add_done_callback(lambda _finished: self._store.submit(lambda: run_into(landed, land)))
         self._landing = Landing(reason, landed, tps, gaps)
 
-    def flush(self, reason: FlushReason, seconds_left: Callable[[], float]) -> Progress:
-        """Land everything there is, waiting for it as long as there is time."""
+    def flush_and_wait(self, reason: FlushReason, seconds_left: Callable[[], float]) -> Progress:
+        """Flush the draft and wait for all commits, as long as there is time."""
         progress = Progress()
         self._wait_for_landing(progress, seconds_left)
         if self._landing is None and self._draft is not None and self._draft.failure is None:
-            self.seal(reason)
+            self.flush(reason)
             self._wait_for_landing(progress, seconds_left)
         return progress
 
     def drop(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Forget partitions that are no longer ours; return those that have to be read again on their account.
+        """Forget partitions that are no longer ours; return the others that have to be read again.
 
-        A file with rows of a lost partition is thrown away whole: its rows can't be told apart any more. What is
-        landing already goes on, since only the log decides about it.
+        A draft with rows of a dropped partition is discarded whole, since rows can't be removed from it. Its other
+        partitions are read again. A commit under way goes on; the log decides about it.
         """
         again: set[TopicPartition] = set()
         if self._draft is not None and not self._draft.last.keys().isdisjoint(tps):
@@ -248,7 +248,7 @@ class Lane:
         self._start_over(progress, error, doing="writing a data file")
 
     def _start_over(self, progress: Progress, error: BaseException, *, doing: str) -> None:
-        """Drop all that is in hand, since what it was built on is gone; raise what nobody can mend by reading again."""
+        """Drop the draft and all positions after a failed flush; raise a failure that reading again can't fix."""
         if self._draft is not None:
             self._draft.abort()
             self._draft = None

@@ -1,10 +1,10 @@
-"""The partitions that are ours, and the ways each takes from waiting for its place to being read and back.
+"""The partitions assigned to this process, and each one's state.
 
-    pending ──placed──▶ reading ──Kafka has not got the position any more──▶ adrift ──all landed──▶ pending
+    pending ──placed──▶ reading ──Kafka no longer has the position──▶ adrift ──all committed──▶ pending
        ▲                   │
-       └── dropped: fenced, file lost, or read along with a partition that was taken away
+       └── dropped: fenced, file lost, or in one draft with a partition that was revoked
 
-Only a reading partition has a position; records of all others are strangers to the lane, and are not taken.
+Only a reading partition has a position; the lane does not take records of any other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLACE_AGAIN_SECONDS = 1.0
 
 
 class Partitions:
-    """Leads every partition of the assignment from state to state. Everything here runs on the thread that polls."""
+    """Moves every assigned partition from state to state. Everything here runs on the poll thread."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Partitions:
         clock: Callable[[], float],
     ) -> None:
         self.assigned: set[TopicPartition] = set()
-        self.ends: dict[TopicPartition, int] = {}  # where Kafka said that there is no more
+        self.ends: dict[TopicPartition, int] = {}  # the end that Kafka reported last
         self._routes = routes
         self._source = source
         self._route_of = route_of
@@ -54,7 +54,7 @@ class Partitions:
         return self._routes[self._route_of(tp.topic)]
 
     def by_route(self, tps: Collection[TopicPartition]) -> Iterator[tuple[Route, set[TopicPartition]]]:
-        """Return the partitions of each route that has any of them."""
+        """Group partitions by route."""
         by_route: dict[str, set[TopicPartition]] = {}
         for tp in tps:
             by_route.setdefault(self._route_of(tp.topic), set()).add(tp)
@@ -62,38 +62,38 @@ class Partitions:
             yield self._routes[name], wanted
 
     def read_to(self, tp: TopicPartition) -> int:
-        """Return up to where a partition has been read; -1 if it has no position."""
+        """Return the position up to which a partition has been read; -1 if it has none."""
         route = self.route(tp)
         if route.failure is not None:
-            return sys.maxsize  # nothing more will be read
+            return sys.maxsize  # a stopped route has nothing left to read
         position = route.lane.positions.get(tp)
         return -1 if position is None else max(position, self.ends.get(tp, 0))
 
     def positions(self, route: Route) -> dict[TopicPartition, int]:
-        """Return up to where each partition of a route has been read that has a position."""
+        """Return the position up to which each reading partition of a route has been read."""
         return {tp: max(at, self.ends.get(tp, 0)) for tp, at in route.lane.positions.items()}
 
     # --- away from reading ---
 
     def set_adrift(self, route: Route, tp: TopicPartition) -> None:
-        """Read no more of a partition until all that was read is in the table; then it is placed again."""
+        """Stop reading a partition until its records are committed; then it is placed again."""
         route.adrift.add(tp)
         self._source.pause([tp])
 
     def move_adrift(self, route: Route) -> None:
-        """Place partitions again whose position Kafka has lost, once all that was read of them is in the table."""
+        """Place adrift partitions again once their records are committed."""
         if not route.adrift:
             return
         if route.lane.holds(route.adrift):
             if not route.lane.landing:
-                route.lane.seal(FlushReason.ADRIFT)
+                route.lane.flush(FlushReason.ADRIFT)
             return
         adrift = set(route.adrift)
         route.lane.drop(adrift)
         self.start_again(route, adrift)
 
     def start_again(self, route: Route, tps: Collection[TopicPartition], *, later: bool = False) -> None:
-        """Let partitions wait for their places once more: not before a while if the store does not answer."""
+        """Make partitions pending again; `later` delays the placement, for a store that does not answer."""
         again = self.assigned & set(tps)
         self._source.pause(again)
         route.adrift.difference_update(again)
@@ -102,14 +102,14 @@ class Partitions:
             route.place_at = self._clock() + _PLACE_AGAIN_SECONDS
 
     def stop(self, route: Route) -> None:
-        """Read no more of a route's partitions; they stay assigned."""
+        """Stop reading a route's partitions; they stay assigned."""
         ours = {tp for tp in self.assigned if self.route(tp) is route}
         route.lane.drop(ours)
         route.forget(ours)
         self._source.pause(ours)
 
     def let_go(self, tps: Collection[TopicPartition]) -> None:
-        """Forget partitions that are no longer ours, and what of theirs is not landing."""
+        """Forget partitions that are no longer ours, and their records that are in no commit yet."""
         ours = self.assigned & set(tps)
         self.assigned -= ours
         for route, gone in self.by_route(ours):
@@ -123,13 +123,13 @@ class Partitions:
     # --- to reading ---
 
     def add(self, route: Route, tps: Collection[TopicPartition]) -> None:
-        """Let partitions that are new wait for their places, and ask for these."""
+        """Make new partitions pending, and ask for their placement."""
         route.pending.update(tps)
         if route.placing is None:
             self._ask(route)
 
     def place_pending(self, route: Route) -> None:
-        """Ask for the places of pending partitions, and let those be read whose places are known."""
+        """Ask for the placement of pending partitions, and start reading those that are placed."""
         if route.placing is None:
             if (route.pending and self._clock() >= route.place_at) or self._must_probe(route):
                 self._ask(route)
@@ -145,7 +145,7 @@ class Partitions:
     def place_now(
         self, route: Route, wanted: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, int]:
-        """Wait for the places of new partitions as long as there is time; return from where to fetch them."""
+        """Wait for the placement of new partitions until the deadline; return the offsets to fetch from."""
         if route.placing is None or not route.placing_tps.issuperset(wanted):
             return {}
         futures.wait([route.placing], timeout=deadline.left())
@@ -153,9 +153,9 @@ class Partitions:
         return {} if placed is None else self._enter(route, placed, wanted)
 
     def _must_probe(self, route: Route) -> bool:
-        """Tell whether nobody else would ask the store whether it is back: while it is held back there is no traffic.
+        """Return whether the half-open breaker needs a probe: a paused route has no other call to the store.
 
-        Then the places of no partitions are asked for, which looks at the newest version of the log.
+        The probe is a placement of no partitions, which reads the newest version of the log.
         """
         return route.breaker.state is BreakerState.HALF_OPEN and not route.lane.landing
 
@@ -178,7 +178,7 @@ class Partitions:
         return None
 
     def _enter(self, route: Route, placed: Placed, wanted: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Give partitions their positions; return from where to fetch them."""
+        """Give partitions their positions; return the offsets to fetch from."""
         starts = {}
         for tp, placement in placed.placements.items():
             if tp in route.pending and tp in wanted:

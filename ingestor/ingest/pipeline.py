@@ -1,7 +1,7 @@
-"""The loop that leads records from Kafka to the log: poll, accept, look, place, hold back.
+"""The main loop: poll Kafka, accept records, look at commits, place partitions, apply back pressure.
 
-One thread polls; it never waits for storage longer than a moment, except in a rebalance, where the group waits for us
-and a deadline bounds it. Each route has a lane; which partitions it reads, `partitions` knows.
+It runs on one thread, which waits for storage only briefly, except in a rebalance: there a deadline bounds the wait,
+since the group waits for us. Each route has a lane; `partitions` knows which partitions are read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ingestor.records import TopicPartition
 
 _POLL_SECONDS = 0.1
-_POLL_BYTES = 4 << 20  # enough to make the cost of a batch vanish, small enough to bound what one poll can bring
+_POLL_BYTES = 4 << 20  # large enough to make the cost per batch negligible, small enough to bound one poll
 _POLL_RECORDS = 10_000
 
 
 class Pipeline:
-    """Leads the routes of one process. Everything here runs on the thread that polls."""
+    """Runs the routes of one process. Everything here runs on the poll thread."""
 
     def __init__(
         self,
@@ -52,23 +52,23 @@ class Pipeline:
         self._clock = clock
         self._back_pressure = BackPressure(source, budget, watcher, clock)
         self._poll_records_max = poll_records
-        self._poll_records = min(500, poll_records)  # until the size of a record is known
+        self._poll_records = min(500, poll_records)  # until the records' size is known
         self._partitions = Partitions(self._routes, source, route_of=route_of, watcher=watcher, clock=clock)
         self._failure: BaseException | None = None
-        self.on_step: Callable[[], None] = lambda: None  # for whoever shows how the loop is doing
+        self.on_step: Callable[[], None] = lambda: None  # called after every step, for status and progress
         self._joined = False
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours now."""
+        """The partitions that are assigned now."""
         return frozenset(self._partitions.assigned)
 
     def run(self, until: Callable[[], bool], *, poll_seconds: float = _POLL_SECONDS) -> None:
-        """Ingest until a condition holds that is asked before every step; then land what is left.
+        """Ingest until a condition holds; then flush. The condition is checked before every step.
 
-        A poll waits so long for more of what has begun to come, and a condition that it fulfils is seen after that.
+        `poll_seconds` bounds one poll, and so the delay with which the condition is noticed.
         """
         self._source.subscribe(self)
         while not until():
@@ -77,7 +77,7 @@ class Pipeline:
         self.finish()
 
     def step(self, timeout: float) -> None:
-        """Poll once, and move everything on that can move."""
+        """Poll once, and advance every route."""
         polled = self._source.poll(self._poll_records, timeout)
         if self._failure is not None:
             raise self._failure
@@ -95,24 +95,24 @@ class Pipeline:
         return [route for route in self._routes.values() if route.failure is None]
 
     def _give_up(self, route: Route, error: IngestorError) -> None:
-        """Stop a route that no retry can help; raise if no other is left."""
+        """Stop a route after a failure that no retry can fix; raise it if no other route is left."""
         route.failure = error
         self._partitions.stop(route)
         self._watcher.gave_up(route.lane.name, error)
         if not self._working():
             raise error
 
-    def seal(self) -> bool:
-        """Send all that is in hand on its way into the log; tell whether it is, or waits for what is still landing."""
+    def flush(self) -> bool:
+        """Begin a flush of every draft; return False if one has to wait for the commit before it."""
         free = [route.lane for route in self._working() if not route.lane.landing]
         for lane in free:
-            lane.seal(FlushReason.STOP)
+            lane.flush(FlushReason.STOP)
         return len(free) == len(self._working())
 
     def finish(self) -> None:
-        """Land what is in hand while there is time, and leave the group."""
+        """Flush within the time to stop, and leave the group."""
         deadline = Deadline(self._times.stop_seconds, self._clock)
-        self._land(self._working(), FlushReason.STOP, deadline)
+        self._flush_and_wait(self._working(), FlushReason.STOP, deadline)
         unfinished = [route.lane.name for route in self._working() if not route.lane.idle]
         self.abandon()
         for route in self._routes.values():
@@ -124,16 +124,16 @@ class Pipeline:
 
     @property
     def joined(self) -> bool:
-        """Tell whether the group has given us an assignment, be it empty."""
+        """Return whether the group has assigned us partitions, or none."""
         return self._joined
 
     @property
     def memory(self) -> tuple[int, int]:
-        """Return how many bytes of records are in memory now, and how many may be before polling pauses."""
+        """Return the bytes of records in memory, and the limit."""
         return self._budget.used, self._budget.limit
 
     def view(self) -> dict[str, RouteView]:
-        """Return how every route is, as values that do not change any more."""
+        """Return a snapshot of every route."""
         return {
             name: RouteView(
                 breaker=route.breaker.state,
@@ -149,21 +149,21 @@ class Pipeline:
         }
 
     def abandon(self) -> None:
-        """Leave the group without landing anything more: after a failure."""
+        """Leave the group without a flush, after a failure."""
         self._failure = self._failure or IngestorError("stopping", hint="")
         self._source.close()
 
     def remaining(self, ends: Mapping[TopicPartition, int]) -> int:
-        """Return how many offsets are left up to given positions, over the partitions that are ours."""
+        """Return how many offsets the assigned partitions have left up to these positions."""
         return sum(max(0, ends.get(tp, 0) - max(0, self._partitions.read_to(tp))) for tp in self._partitions.assigned)
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Tell whether every partition that is ours has been read up to a given position."""
+        """Return whether every assigned partition has been read up to its position here."""
         ours = self._partitions.assigned
         return bool(ours) and all(self._partitions.read_to(tp) >= ends.get(tp, 0) for tp in ours)
 
     def _take(self, polled: Polled) -> None:
-        for tp, offset in polled.corrupt.items():
+        for tp, offset in polled.damaged.items():
             self._lose(Gap(tp, offset, offset, "corrupt"))
         rows = size = 0
         for name, columns in polled.columns:
@@ -183,7 +183,7 @@ class Pipeline:
                 self._partitions.set_adrift(route, tp)
 
     def _lose(self, gap: Gap) -> None:
-        """Deal with records that Kafka has but can't give: before anything read behind them is taken in."""
+        """Handle damaged records, before any record behind them is accepted."""
         route = self._partitions.route(gap.tp)
         if gap.tp not in route.lane.positions:
             return
@@ -198,7 +198,7 @@ class Pipeline:
         self._give_up(route, error)
 
     def _handle(self, route: Route, progress: Progress) -> None:
-        """Act on what a look at a lane brought to light."""
+        """Act on a lane's progress."""
         for flushed in progress.flushed:
             self._watcher.flushed(route.lane.name, flushed)
             ours = self._partitions.assigned & flushed.staged.last.keys()
@@ -210,7 +210,7 @@ class Pipeline:
     # --- rebalances: called by the source from inside poll ----------------------------------------------------------
 
     def on_assigned(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Place new partitions by the ledger; what can't be placed in time stays paused and is placed later."""
+        """Place new partitions by the ledger; those that can't be placed in time stay paused and are placed later."""
         self._watcher.rebalanced("assigned", tps)
         self._joined = True
         starts: dict[TopicPartition, int] = {}
@@ -225,7 +225,7 @@ class Pipeline:
             deadline = Deadline(self._times.place_seconds, self._clock)
             for route, wanted in grouped:
                 starts |= self._place_now(route, wanted, deadline)
-        except BaseException as error:  # noqa: BLE001 - raised after the poll, where nothing of librdkafka is in between
+        except BaseException as error:  # noqa: BLE001 - must not pass through librdkafka: raised after the poll
             self._failure = error
         return starts
 
@@ -239,30 +239,30 @@ class Pipeline:
             return {}
 
     def on_revoked(self, tps: Collection[TopicPartition]) -> None:
-        """Land what the partitions have in hand, as far as the deadline lets us; then forget them."""
+        """Flush the partitions' records within the deadline; then forget the partitions."""
         self._watcher.rebalanced("revoked", tps)
         if self._failure is None:
             try:
                 deadline = Deadline(self._times.revoke_seconds, self._clock)
                 ours = self._partitions.by_route(self._partitions.assigned & set(tps))
                 holding = [route for route, gone in ours if route.lane.holds(gone)]
-                self._land(holding, FlushReason.REVOKED, deadline)
+                self._flush_and_wait(holding, FlushReason.REVOKED, deadline)
             except BaseException as error:  # noqa: BLE001 - raised after the poll
                 self._failure = error
         self._partitions.let_go(tps)
 
     def on_lost(self, tps: Collection[TopicPartition]) -> None:
-        """Forget partitions that somebody else may own already; what of theirs is not landing is thrown away."""
+        """Forget partitions that another member may own already, and their records that are in no commit yet."""
         self._watcher.rebalanced("lost", tps)
         self._joined = False
         self._partitions.let_go(tps)
 
-    def _land(self, routes: Collection[Route], reason: FlushReason, deadline: Deadline) -> None:
-        for route in routes:  # all at once: each lane has its own workers
+    def _flush_and_wait(self, routes: Collection[Route], reason: FlushReason, deadline: Deadline) -> None:
+        for route in routes:  # concurrently: each lane has its own workers
             if not route.lane.landing:
-                route.lane.seal(reason)
+                route.lane.flush(reason)
         for route in routes:
             try:
-                self._handle(route, route.lane.flush(reason, deadline.left))
+                self._handle(route, route.lane.flush_and_wait(reason, deadline.left))
             except IngestorError as error:
                 self._give_up(route, error)

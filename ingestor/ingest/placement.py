@@ -1,7 +1,7 @@
-"""Where to go on in a partition, asked of the table and of Kafka before a single record of it is read.
+"""Placement: where to continue in a partition, decided from the table and Kafka before any record is read.
 
-Runs on a route's storage thread, after whatever is landing there, so the ledger it reads is the newest. Refuses to
-start a partition whose rows somebody else's txns account for, and to go on where Kafka has lost what the table needs.
+It runs on the route's storage thread, behind the commit under way, so it reads the newest ledger. It refuses a
+partition whose rows belong to foreign txns, and one of which Kafka no longer has what the table needs next.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ingestor.kafka.broker import Watermarks
 
 
-_SHOWN = 3  # of many gaps an error names so many
+_SHOWN = 3  # gaps that an error names
 
 
 class Cluster(Protocol):
-    """What placement needs to know of Kafka."""
+    """What placement asks of Kafka."""
 
     def topics(self) -> dict[str, int]:
         """Return every topic and its number of partitions."""
@@ -38,15 +38,15 @@ class Cluster(Protocol):
         """Return each partition's first offset at or after a moment."""
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the topics' ids, as far as they are known."""
+        """Return the topic ids that are known."""
 
     def first_readable(self, tp: TopicPartition, damaged: int, end: int) -> int:
-        """Return the first offset behind a damaged batch, at most `end`, from which the partition can be read."""
+        """Return the first readable offset after a damaged batch, at most `end`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Partitions that can be read from now on."""
+    """The placements of partitions, with the txns and topic ids that they rest on."""
 
     txns: Mapping[TopicPartition, int | None]
     placements: Mapping[TopicPartition, Placement]
@@ -64,9 +64,9 @@ class Placer:
     skip_lost: bool  # on_data_loss: skip
 
     def place(self, tps: Collection[TopicPartition], damaged: Mapping[TopicPartition, int] | None = None) -> Placed:
-        """Return where to go on in each partition; raise if that would lose or repeat records.
+        """Return where to continue in each partition; raise if that would lose or repeat records.
 
-        `damaged` tells for partitions at which offset a batch fails its checksum: they go on behind it.
+        `damaged` maps partitions to the offset of a batch that fails its checksum; they continue after it.
         """
         txns = self.committer.read(tps)
         self.refuse(tps)
@@ -88,14 +88,14 @@ class Placer:
         return Placed(txns, placements, ids)
 
     def _behind(self, tp: TopicPartition, placement: Placement, damaged: int, end: int) -> Placement:
-        """Pass over a damaged batch, if it is what would be read next."""
+        """Skip a damaged batch if it would be read next."""
         if placement.gap is not None or placement.position < damaged or placement.position >= end:
             return placement
         position = self.cluster.first_readable(tp, placement.position, end)
         return Placement(position, position, Gap(tp, placement.position, position - 1, "corrupt"))
 
     def refuse_loss(self, placements: Mapping[TopicPartition, Placement]) -> None:
-        """Refuse to pass over what Kafka no longer has, unless the route says so."""
+        """Refuse gaps, unless the route has `on_data_loss: skip`."""
         gaps = [placement.gap for placement in placements.values() if placement.gap is not None]
         if gaps and not self.skip_lost:
             shown = "; ".join(str(gap) for gap in gaps[:_SHOWN]) + ("; …" if len(gaps) > _SHOWN else "")
@@ -103,13 +103,13 @@ class Placer:
             raise DataLossError(
                 msg,
                 hint=(
-                    "bring the records back, or accept the loss with on_data_loss: skip for one start, or choose the "
-                    "next offset with `ingestor offsets CONFIG --set`; for a recreated topic take a new table"
+                    "restore the records, or accept the loss with on_data_loss: skip for one start, or choose the "
+                    "next offset with `ingestor offsets CONFIG --set`; for a recreated topic use a new table"
                 ),
             )
 
     def refuse(self, tps: Collection[TopicPartition]) -> None:
-        """Refuse partitions that the guards do not let pass, before a single record of them is read."""
+        """Refuse partitions that a guard refuses, before any record of them is read."""
         try:
             self.committer.check_guards(tps)
         except Fenced as fenced:
@@ -125,12 +125,12 @@ def first_positions(
     first_run: bool,
     cluster: Cluster,
 ) -> dict[TopicPartition, int]:
-    """Return the txns to write before the first poll of a route that does not start at the earliest record.
+    """Return the txns to write before the first poll of a route whose `start` is not earliest.
 
-    A partition without a txn counts as one that appeared later, and is read from its start. So whatever is there
-    when `start` applies gets its txn before anything is read: every partition of topics of which nothing was ever
-    committed. With a regex only on the table's first run, since a new topic that matches later did appear later.
-    An explicit topic that does not exist yet gets a marker: when it appears, it is read from its start.
+    A partition without a txn counts as one that appeared later and is read from its start. So every existing
+    partition of a topic without commits gets a txn before anything is read. For a regex this happens only on the
+    table's first run, since a topic that matches afterwards has appeared later. A topic that is named but does not
+    exist yet gets a marker, so that it is read from its start when it appears.
     """
     if start == "earliest" or not (explicit or first_run):
         return {}

@@ -1,4 +1,4 @@
-"""When is a flush due? Pure: it sees numbers and a clock reading, and names the reason."""
+"""Decides when a flush is due. Pure: numbers and a clock reading in, the reason out."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 class FlushReason(StrEnum):
-    """Why a draft is sealed."""
+    """Why a draft is flushed."""
 
     ROWS = "rows"
     BYTES = "bytes"
     SECONDS = "seconds"
     DATE = "date"  # a file belongs to one ingest_date
     REVOKED = "revoked"
-    ADRIFT = "adrift"  # Kafka has lost our position: what was read before has to land first
+    ADRIFT = "adrift"  # Kafka no longer has our position: the records read before it are committed first
     STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
 class DraftStats:
-    """How full and how old a draft is."""
+    """A draft's size and age."""
 
     rows: int
     bytes: int

@@ -1,6 +1,6 @@
-"""Tries storage calls again while their failures pass by themselves: with backoff, then behind the breaker, for ever.
+"""Retries storage calls for as long as their failures are retriable: with backoff, then behind the breaker.
 
-Only a failure that stays until somebody mends it comes out. Nothing here decides whether a commit landed.
+Only permanent failures are raised. Nothing here decides whether a commit succeeded.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Sleep(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How one route deals with storage that does not answer."""
+    """How one route retries storage calls."""
 
-    waits: Callable[[], Iterator[float]]  # the backoff of one round of tries, without jitter
+    waits: Callable[[], Iterator[float]]  # the backoff of one round of retries, without jitter
     max_retries: int
     jitter: float
     breaker: Breaker
@@ -46,14 +46,14 @@ class Patience:
             self.sleep(seconds)
 
     def until_answered(self, call: Callable[[], T], *, doing: str) -> T:
-        """Return what the call returns, however often it has to be tried; raise only what no retry can mend."""
+        """Call until it succeeds, and return its result; raise only a permanent failure or `Fenced`."""
         tries = Tries(self)
         while True:
             self.enter()
             try:
                 result = call()
             except Fenced:
-                raise  # no failure of the storage
+                raise  # not a storage failure
             except Exception as error:  # noqa: BLE001 - classified just below
                 tries.failed(classify(error, doing=doing), error)
                 continue
@@ -62,7 +62,7 @@ class Patience:
 
 
 class Tries:
-    """The tries of one thing: waits between them, and tells the breaker whenever a round of them is used up."""
+    """The tries of one call: waits between them, and tells the breaker after each round."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -70,11 +70,11 @@ class Tries:
         self._left = patience.max_retries
 
     def failed(self, failure: IngestorError | Unavailable, cause: BaseException) -> None:
-        """Wait before the next try; raise a failure that no retry can mend."""
+        """Wait before the next try; raise a permanent failure."""
         patience = self._patience
         patience.on_failure(failure)
         if isinstance(failure, IngestorError):
-            patience.breaker.succeeded()  # it answered; a clear no is not what the breaker guards against
+            patience.breaker.succeeded()  # the store answered, so a refusal does not count as an outage
             raise failure from cause
         if self._left > 0 and patience.breaker.state is BreakerState.CLOSED:
             self._left -= 1

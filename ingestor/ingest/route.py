@@ -1,4 +1,4 @@
-"""A route at work: what the pipeline keeps of each, who watches it, and how it looks from outside."""
+"""A running route: its state in the pipeline, the interface of its watchers, and its snapshot."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 class Times:
     """How long the pipeline waits; derived from Kafka's own time-outs."""
 
-    revoke_seconds: float  # to land what a revocation takes away
-    place_seconds: float  # for the ledger during an assignment; what is not placed by then is placed later
+    revoke_seconds: float  # for the flush of revoked partitions
+    place_seconds: float  # for the ledger during an assignment; partitions not placed by then are placed later
     stop_seconds: float = 8.0
 
 
 class Watcher(Protocol):
-    """Who is told what happens: logs and metrics. Called per poll, per flush and per rebalance, never per record."""
+    """Receives events for logs and metrics. Called per poll, per flush and per rebalance, never per record."""
 
     def accepted(self, route: str, selection: Selection) -> None:
-        """Records were taken in."""
+        """Records were accepted."""
 
     def flushed(self, route: str, flushed: Flushed) -> None:
-        """A batch landed."""
+        """A flush was committed."""
 
     def started_over(self, route: str, progress: Progress) -> None:
-        """What was in hand was dropped."""
+        """A route's uncommitted records were dropped."""
 
     def rebalanced(self, event: str, tps: Collection[TopicPartition]) -> None:
-        """Partitions came or went."""
+        """Partitions were assigned, revoked or lost."""
 
     def placed(self, route: str, placed: Placed) -> None:
         """Partitions got their positions."""
@@ -49,18 +49,18 @@ class Watcher(Protocol):
         """Partitions are no longer ours."""
 
     def waiting(self, why: str) -> None:
-        """Nothing may come for the moment."""
+        """Kafka or the store does not answer at the moment."""
 
     def gave_up(self, route: str, error: IngestorError) -> None:
         """A route was stopped for good."""
 
     def held_back(self, route: str, *, paused: bool, why: str) -> None:
-        """A route was paused, or goes on."""
+        """A route was paused or resumed."""
 
 
 @dataclass(slots=True)
 class Route:
-    """A route at work: its lane, and how its partitions get their places."""
+    """A running route: its lane, and the state of its partitions that are not reading."""
 
     lane: Lane
     placer: Placer
@@ -77,7 +77,7 @@ class Route:
     failure: IngestorError | None = None  # it was given up; its partitions stay assigned but are not read
 
     def forget(self, tps: Collection[TopicPartition]) -> None:
-        """Take partitions out of every state but reading."""
+        """Remove partitions from every state but reading."""
         self.pending.difference_update(tps)
         self.adrift.difference_update(tps)
         for tp in tps:
@@ -86,10 +86,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RouteView:
-    """How a route was at some moment, for whoever looks at the process from outside."""
+    """A snapshot of a route, for status and metrics."""
 
     breaker: BreakerState
-    answering: bool  # whether the store answered when it was last tried
+    answering: bool  # whether the store answered the last call
     paused: bool
     pending: int  # partitions that are ours but not read yet
     positions: Mapping[TopicPartition, int]

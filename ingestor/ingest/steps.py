@@ -1,16 +1,16 @@
-"""The steps of the commit protocol, told one by one at DEBUG: what a process read, compared, put and was answered.
+"""The steps of the commit protocol, logged one by one at DEBUG.
 
-    opened, looked             at which version, and the txns found there
-    placed, dropped            a partition gets its place, or loses it
-    sealed                     a file is closed: the txns it is built on, and those that it will set
-    compared                   the same before a commit; `moved`: the partitions that fenced it
-    put, answered, unanswered  one request, its slot, and what came back
-    found                      who wrote the entry in that slot, after an error
+    opened, looked             the version, and the txns found there
+    placed, dropped            a partition gets its position, or loses it
+    sealed                     a draft is closed: the txns that it expects, and those that it will set
+    compared                   the comparison before a commit; `moved`: the partitions that fence it
+    put, answered, unanswered  one request, its slot (the log version), and the answer
+    found                      the writer of the entry in that slot, after an error
     acknowledged, overlong     how the commit ended
-    started_over               all that was in hand was dropped
+    started_over               all uncommitted records were dropped
 
-They are the actions of docs/model/Commit.tla, and the tests check that what was told is a behaviour of that model.
-Only partitions, versions, txns and ids are told, never what is in a record.
+They are the actions of docs/model/Commit.tla; the tests check that the logged steps are a behaviour of that model.
+Steps hold partitions, versions, txns and ids only, never a record's content.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """Tells steps to whoever listens; costs nothing while nobody does."""
+    """Passes steps to a listener; costs nothing while it is off."""
 
     def __init__(
         self, tell: Callable[[Mapping[str, Any]], None] = lambda _step: None, *, on: Callable[[], bool] = lambda: False
@@ -37,7 +37,7 @@ class Steps:
         self._on = on
 
     def __call__(self, step: str, **what: object) -> None:
-        """Tell one step; values are taken as they are now."""
+        """Pass one step; mutable values are copied."""
         if self._on():
             self._tell({"step": step, **{key: _plain(value) for key, value in what.items()}})
 
@@ -46,7 +46,7 @@ SILENT = Steps()
 
 
 def logged(route: str) -> Steps:
-    """Return what tells a route's steps to the log, with the process that does them."""
+    """Return steps that are logged with the route and the process id."""
     log = logs.get(route=route, process=os.getpid())
     return Steps(lambda step: log.debug("step", **step), on=lambda: _LOGGER.isEnabledFor(logging.DEBUG))
 

@@ -31,7 +31,7 @@ _WORDS = frozenset(
     timestamp_ntz tinyint to trailing trim true week weeks when xor year yearofweek years
     """.split()  # noqa: SIM905 - a line for each word would be a page
 )
-# Functions without parentheses, or whose answer changes with the clock, chance or where a row lies.
+# Functions without parentheses, or whose result depends on the clock, on chance or on a row's place.
 _UNSTEADY = frozenset(
     """
     curdate current_catalog current_database current_date current_schema current_time current_timestamp

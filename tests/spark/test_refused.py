@@ -87,10 +87,10 @@ def test_a_process_ends_with_one_line_and_the_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "no command is given — `python -m spark_jobs --help`"),
-        (("--bogus",), "No such option: --bogus — `python -m spark_jobs --help`"),
-        (("parse", "x.yaml", "--bogus"), "No such option: --bogus — `python -m spark_jobs parse --help`"),
-        (("parse",), "Missing argument 'config' — `python -m spark_jobs parse --help`"),
+        ((), "no command is given — see `python -m spark_jobs --help`"),
+        (("--bogus",), "No such option: --bogus — see `python -m spark_jobs --help`"),
+        (("parse", "x.yaml", "--bogus"), "No such option: --bogus — see `python -m spark_jobs parse --help`"),
+        (("parse",), "Missing argument 'config' — see `python -m spark_jobs parse --help`"),
     ],
 )
 def test_a_command_line_that_can_not_be_meant_is_refused(arguments: tuple[str, ...], told: str) -> None:
@@ -98,7 +98,7 @@ def test_a_command_line_that_can_not_be_meant_is_refused(arguments: tuple[str, .
     command = [sys.executable, "-m", "spark_jobs", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.splitlines()[-1] == f"spark_jobs: {told} tells what there is"
+    assert ended.stderr.splitlines()[-1] == f"spark_jobs: {told}"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_batch_that_another_version_began_is_not_ended_by_this_one() -> None:
     for _ in range(2):
         with pytest.raises(RefusedError, match="a batch was begun by another version") as refused:
             Plan.from_json(json.dumps(older))
-        assert "let that version end the batch" in refused.value.hint
+        assert "finish the batch with that version" in refused.value.hint
 
 
 def test_an_avro_schema_says_what_numbers_mean(tmp_path: Path) -> None:

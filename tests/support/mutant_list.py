@@ -356,15 +356,15 @@ MUTANTS = (
     Mutant(
         "on_revoked drops what it could land",
         "ingest/pipeline.py",
-        "                self._land(holding, FlushReason.REVOKED, deadline)\n",
+        "                self._flush_and_wait(holding, FlushReason.REVOKED, deadline)\n",
         "                pass\n",
         _PIPELINE,
     ),
     Mutant(
         "a revocation without a deadline",
         "ingest/pipeline.py",
-        "route.lane.flush(reason, deadline.left)",
-        "route.lane.flush(reason, lambda: 1e6)",
+        "route.lane.flush_and_wait(reason, deadline.left)",
+        "route.lane.flush_and_wait(reason, lambda: 1e6)",
         _PIPELINE,
     ),
     Mutant(
@@ -1030,7 +1030,7 @@ MUTANTS = (
     Mutant(
         "a drain that waits for others with its own rows in hand",
         "commands/drain.py",
-        "        if lacking and not self._sealed:",
+        "        if lacking and not self._flushed:",
         "        if False:",
         (_unit("drain"),),
     ),

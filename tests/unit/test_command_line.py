@@ -51,7 +51,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         (
             Unavailable("Kafka: no answer"),
             4,
-            "program: Kafka: no answer — see that Kafka and the table's store can be reached; `ingestor check` tells",
+            "program: Kafka: no answer — see that Kafka and the table's store are reachable; try `ingestor check`",
         ),
         (ValueError("no\n  such"), 1, "program: ValueError: no such — set log.level: DEBUG to see where"),
         (KeyboardInterrupt(), 1, INTERRUPTED),
@@ -75,9 +75,9 @@ def test_every_ending_has_its_code_and_its_line(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((), "program: no command is given — `start program --help` tells what there is"),
-        (("--bogus",), "program: No such option: --bogus — `start program --help` tells what there is"),
-        (("end", "--bogus"), "program: No such option: --bogus — `start program end --help` tells what there is"),
+        ((), "program: no command is given — see `start program --help`"),
+        (("--bogus",), "program: No such option: --bogus — see `start program --help`"),
+        (("end", "--bogus"), "program: No such option: --bogus — see `start program end --help`"),
     ],
 )
 def test_a_misuse_is_told_with_the_way_out(

@@ -79,7 +79,7 @@ class Desk:
 
     def flush(self, seconds: float = 10) -> Progress:
         ends_at = self.clock() + seconds
-        return self.lane.flush(FlushReason.REVOKED, lambda: ends_at - self.clock())
+        return self.lane.flush_and_wait(FlushReason.REVOKED, lambda: ends_at - self.clock())
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_records_of_partitions_without_a_place_are_not_taken(desk: Desk) -> None
     assert desk.lane.positions == {A0: 0}
 
 
-def test_a_draft_that_is_due_is_sealed_and_lands() -> None:
+def test_a_draft_that_is_due_is_flushed() -> None:
     """The flush says what landed and why."""
     desk = Desk(FlushSettings(rows=2, bytes=1 << 30, seconds=60))
     desk.place(A0)
@@ -148,11 +148,11 @@ def test_each_batch_builds_on_the_one_before(desk: Desk) -> None:
     desk.place(A0, txn=7)
     desk.place(A1)
     desk.accept((A0, 8))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.accept((A0, 12), (A1, 0))
     desk.work()
     desk.lane.look()
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.work()
     assert [staged.expected for staged in desk.landed] == [{A0: 7}, {A0: 8, A1: None}]
     assert [staged.last for staged in desk.landed] == [{A0: 8}, {A0: 12, A1: 0}]
@@ -180,7 +180,7 @@ def test_nothing_lands_before_its_file_is_whole(desk: Desk) -> None:
     """The store gets its task from the encoder's end."""
     desk.place(A0)
     desk.accept((A0, 0))
-    desk.lane.seal(FlushReason.STOP)
+    desk.lane.flush(FlushReason.STOP)
     assert len(desk.store) == 0
     desk.encoder.run()
     assert len(desk.store) == 1
@@ -194,11 +194,11 @@ def test_a_commit_tells_its_topic_ids_and_its_gaps(desk: Desk) -> None:
     desk.place(B0)
     desk.lane.place(A1, txn=2, position=7, gap=Gap(A1, 3, 6, "retention"))
     desk.accept((A0, 7))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.accept((A0, 8), (B0, 0))
     desk.work()
     (flushed,) = desk.lane.look().flushed
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.work()
     assert flushed.gaps == (gap,)
     first, second = desk.infos
@@ -215,7 +215,7 @@ def test_a_fence_drops_everything_in_hand(desk: Desk) -> None:
     """The draft that was built on it too; all partitions have to be placed again."""
     desk.place(A0, A1)
     desk.accept((A0, 0))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.accept((A1, 0))
     desk.answers = [Fenced("moved")]
     desk.work()
@@ -234,13 +234,13 @@ def test_a_fence_takes_gaps_back(desk: Desk) -> None:
     desk.lane.place(A0, txn=2, position=7, gap=Gap(A0, 3, 6, "retention"))
     desk.place(A1)
     desk.accept((A1, 0))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.answers = [Fenced("moved")]
     desk.work()
     desk.lane.look()
     desk.place(A0, txn=6)
     desk.accept((A0, 7))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.work()
     assert desk.infos[-1]["gaps"] == []
 
@@ -250,7 +250,7 @@ def test_a_file_that_fails_is_read_again(desk: Desk) -> None:
     desk.place(A0)
     desk.accept((A0, 0))
     desk.storage.failures.append(OSError("connection reset"))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.work()
     progress = desk.lane.look()
     assert progress.to_place == {A0}
@@ -280,7 +280,7 @@ def test_what_reading_again_can_t_mend_is_raised(desk: Desk, error: Exception, k
     """A full disk, exhausted retries: somebody has to do something."""
     desk.place(A0)
     desk.accept((A0, 0))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.answers = [error]
     desk.work()
     with pytest.raises(kind):
@@ -312,7 +312,7 @@ def test_what_is_landing_goes_on_when_its_partition_is_dropped(desk: Desk) -> No
     """Only the log decides about it."""
     desk.place(A0)
     desk.accept((A0, 0))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     assert desk.lane.drop([A0]) == set()
     assert desk.lane.holds([A0])
     desk.work()
@@ -324,7 +324,7 @@ def test_a_flush_lands_what_is_landing_and_what_is_open(desk: Desk) -> None:
     """One after the other, within the time that there is."""
     desk.place(A0)
     desk.accept((A0, 0))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.accept((A0, 1))
     progress = desk.flush()
     assert [flushed.reason for flushed in progress.flushed] == [FlushReason.ROWS, FlushReason.REVOKED]
@@ -337,7 +337,7 @@ def test_a_flush_ends_with_its_time(desk: Desk, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ManualWorker, "run", lambda *_: 0)
     desk.place(A0)
     desk.accept((A0, 0))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.accept((A0, 1))
     assert desk.flush(10) == Progress()
     assert desk.clock() == 1_010
@@ -358,7 +358,7 @@ def test_a_flush_that_is_fenced_says_so(desk: Desk) -> None:
     """And lands nothing that was built on it."""
     desk.place(A0)
     desk.accept((A0, 0))
-    desk.lane.seal(FlushReason.ROWS)
+    desk.lane.flush(FlushReason.ROWS)
     desk.accept((A0, 1))
     desk.answers = [Fenced("moved")]
     progress = desk.flush()
@@ -380,6 +380,6 @@ def test_a_new_date_ends_the_file() -> None:
 
 def test_sealing_nothing_does_nothing(desk: Desk) -> None:
     """There is no empty file and no empty commit."""
-    desk.lane.seal(FlushReason.STOP)
+    desk.lane.flush(FlushReason.STOP)
     assert desk.lane.idle
     assert len(desk.encoder) == 0

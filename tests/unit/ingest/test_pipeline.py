@@ -67,7 +67,7 @@ def test_records_land_and_are_acknowledged_after(both: World) -> None:
     process.go(3)
     assert landed(both) == {A0: [], A1: []}
     assert process.source.acknowledged == {}
-    process.lane.seal(FlushReason.ROWS)
+    process.lane.flush(FlushReason.ROWS)
     process.go(2)
     assert landed(both) == {A0: FOUR, A1: FOUR}
     assert process.source.acknowledged == {A0: 4, A1: 4}
@@ -160,9 +160,9 @@ def test_a_fenced_process_reads_again_from_the_ledger(both: World) -> None:
     process = both.process(limits=NEVER, poll_records=4)
     process.go(3)
     overtake(both, 1)
-    process.lane.seal(FlushReason.ROWS)
+    process.lane.flush(FlushReason.ROWS)
     process.go(8)
-    process.lane.seal(FlushReason.ROWS)
+    process.lane.flush(FlushReason.ROWS)
     process.go(2)
     assert "started over: fenced" in process.told.events
     assert landed(both)[A1] == FOUR
@@ -174,7 +174,7 @@ def test_a_fenced_batch_is_not_acknowledged(one: World) -> None:
     process = one.process(limits=NEVER)
     process.go(3)
     overtake(one, 1)
-    process.lane.seal(FlushReason.ROWS)
+    process.lane.flush(FlushReason.ROWS)
     process.work()
     process.step()
     assert process.source.acknowledged == {}
@@ -210,7 +210,7 @@ def test_a_revocation_waits_no_longer_than_its_deadline(one: World) -> None:
     for _ in range(6):
         first.go()
         second.go()
-    first.lane.seal(FlushReason.ROWS)
+    first.lane.flush(FlushReason.ROWS)
     first.go(3)
     assert landed(one) == {A0: FOUR, A1: FOUR}
 
@@ -241,7 +241,7 @@ def test_partitions_that_come_back_are_placed_behind_what_is_landing(one: World)
     """The file is finished, the store thread has not got to it: a place from before its commit would be outdated."""
     process = one.process(limits=NEVER)
     process.go(3)
-    process.lane.seal(FlushReason.ROWS)
+    process.lane.flush(FlushReason.ROWS)
     process.encoder.run()
     one.group.expire(process.name)
     process.step(patience=0)
@@ -260,7 +260,7 @@ def test_a_process_that_slept_loses_to_its_successor(both: World) -> None:
     """It wakes with a sealed file, a place in the queue, and partitions that are no longer its own."""
     sleeper = both.process(limits=NEVER)
     sleeper.go(3)
-    sleeper.lane.seal(FlushReason.ROWS)
+    sleeper.lane.flush(FlushReason.ROWS)
     both.group.expire(sleeper.name)
     successor = both.process(limits=EVERY_TURN)
     successor.go(6)
@@ -278,7 +278,7 @@ def test_nothing_is_acknowledged_for_partitions_that_are_gone(one: World) -> Non
     """It landed while they were ours, but the group would refuse it."""
     process = one.process(limits=NEVER)
     process.go(3)
-    process.lane.seal(FlushReason.ROWS)
+    process.lane.flush(FlushReason.ROWS)
     process.pipeline.on_lost([A0, A1])
     process.work()
     process.step(patience=0)
@@ -380,7 +380,7 @@ def test_a_lost_position_is_placed_again_and_the_gap_declared(both: World) -> No
     process.source.pause([A0])  # what was fetched ahead is thrown away
     both.kafka.retain_from(A0, 30)
     process.go(20)
-    process.lane.seal(FlushReason.ROWS)
+    process.lane.flush(FlushReason.ROWS)
     process.go(3)
     assert "flushed: adrift" in process.told.events
     assert landed(both) == {A0: [*range(read), *range(30, 34)], A1: list(range(34))}
@@ -400,7 +400,7 @@ def test_placing_one_partition_again_leaves_the_others_where_they_are(both: Worl
     assert 0 < process.lane.positions[A1] < 100
     both.kafka.produce(A0, [b"new"])
     process.go(80)
-    process.lane.seal(FlushReason.ROWS)
+    process.lane.flush(FlushReason.ROWS)
     process.go(3)
     assert landed(both)[A1] == list(range(204))
     assert landed(both)[A0][-1] == 12
@@ -469,7 +469,7 @@ def test_a_full_memory_pauses_everything_until_half_of_it_is_free(one: World, mo
     held = process.budget.used
     process.step(patience=0)
     assert process.budget.used == held
-    process.lane.seal(FlushReason.ROWS)
+    process.lane.flush(FlushReason.ROWS)
     process.go(1)
     process.step(patience=0)
     assert process.told.events[-1] == "resumed"
@@ -603,12 +603,12 @@ def test_a_given_up_pipeline_lands_nothing_more(one: World) -> None:
     assert process.source.closed
 
 
-def test_what_is_in_hand_can_be_sealed_before_it_is_due(one: World) -> None:
+def test_a_draft_can_be_flushed_before_it_is_due(one: World) -> None:
     """It lands while the process goes on; what comes later waits until that has landed."""
     process = one.process(limits=NEVER)
     process.go(3)
     assert landed(one) == {A0: [], A1: []}
-    assert process.pipeline.seal()
+    assert process.pipeline.flush()
     process.go(3)
     assert landed(one) == {A0: [0, 1, 2, 3], A1: [0, 1, 2, 3]}
     assert process.pipeline.assigned == {A0, A1}
