@@ -138,6 +138,13 @@ SPARK_MUTANTS = (
         _KEYS,
     ),
     Mutant(
+        "Avro's ints cut to 32 bits",
+        "spark_jobs/avro_resolution.py",
+        '    return _with_ints_as("long", _unrounded(schema))\n',
+        '    return _with_ints_as("int", _unrounded(schema))\n',
+        _BITS,
+    ),
+    Mutant(
         "Avro's longs cut to 64 bits",
         "spark_jobs/avro_records.py",
         "        lost |= F.col(_LONG) & shapes.anywhere(found, each.type, each.name, cut)\n",
