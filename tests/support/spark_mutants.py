@@ -133,8 +133,8 @@ SPARK_MUTANTS = (
     Mutant(
         "keys compared as text",
         "spark_jobs/duplicates.py",
-        '    whole = F.struct(*(column.alias(f"k{at}") for at, column in enumerate(columns)))\n',
-        '    whole = F.struct(*(column.cast("string").alias(f"k{at}") for at, column in enumerate(columns)))\n',
+        "    return F.when(~missing, whole)\n",
+        '    return F.when(~missing, F.to_json(F.struct(*(column.cast("string") for column in columns))))\n',
         _KEYS,
     ),
     Mutant(
@@ -147,7 +147,7 @@ SPARK_MUTANTS = (
     Mutant(
         "Avro's longs cut to 64 bits",
         "spark_jobs/avro_records.py",
-        "        lost |= F.col(_LONG) & shapes.anywhere(found, each.type, each.name, cut)\n",
+        "        lost |= shapes.anywhere(found, each.type, each.name, cut)\n",
         "",
         _BITS,
     ),
