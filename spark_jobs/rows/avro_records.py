@@ -31,7 +31,7 @@ _REGISTRY_MAGIC = "00"
 _REGISTRY_HEAD_BYTES = 5
 _WHOLE = ("TINYINT", "SMALLINT", "INT", "DATE")  # Avro's int
 _OF_LONG = (*_WHOLE, "BIGINT", "TIMESTAMP")
-_TOO_MUCH = r"[\x02-\x7f]"  # for the tenth byte of a long: one bit of it is left
+_OVERLONG = r"([\x80-\xff]{9}[\x02-\x7f])"  # of the tenth byte one bit is left for a long
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def read(rows: DataFrame, plan: Plan, payload: Column, kind: Column) -> tuple[Da
     rows = rows.withColumns(
         {
             _VALUES: F.when(there, _values(plan)),
-            _LONG: F.when(there, _text(F.col(_BODY)).rlike(r"[\x80-\xff]{9}" + _TOO_MUCH)),
+            _LONG: F.when(there, _overlong(F.col(_BODY))),
         }
     )
     return rows, Records(fits, ambiguous, F.col(_VALUES), _fault(plan))
@@ -131,7 +131,7 @@ def _fault(plan: Plan) -> Column:
     for each in plan.fields:
         found = F.col(_FOUND)[each.name]
         lost = shapes.lost(found, F.col(_VALUES)[each.name], each, leaf)
-        lost |= F.col(_LONG) & shapes.anywhere(found, each.type, each.name, cut)
+        lost |= shapes.anywhere(found, each.type, each.name, cut)
         told.append(F.when(lost, F.lit(f"malformed:{each.name}")))
     return F.nullif(F.concat_ws(";", *told), F.lit(""))
 
@@ -158,25 +158,26 @@ def _value(found: Column, kind: str, *, strict: bool) -> Column:
 
 
 def _cut(found: Column, kind: str) -> Column:
-    """Tell whether the record spells a long of more than 64 bits that is read as this number.
-
-    Nine bytes say 63 bits of it. Asked only where nine such bytes are followed by too much somewhere.
-    """
+    """Tell whether the record spells a long of more than 64 bits that is read as this number."""
     if kind != "TIMESTAMP":
-        return _spelled(found)
+        return F.array_contains(F.col(_LONG), found)
     micros = F.unix_micros(found)
-    return _spelled(micros) | _spelled(F.call_function("div", micros, F.lit(1000)))
+    millis = F.call_function("div", micros, F.lit(1000))
+    return F.array_contains(F.col(_LONG), micros) | F.array_contains(F.col(_LONG), millis)
 
 
-def _spelled(number: Column) -> Column:
-    bits = F.shiftleft(number, 1).bitwiseXOR(F.shiftright(number, 63))
-    chars = (F.char(F.shiftrightunsigned(bits, 7 * at).bitwiseAND(0x7F).bitwiseOR(0x80)) for at in range(9))
-    return F.rlike(_text(F.col(_BODY)), F.concat(*chars, F.lit(_TOO_MUCH)))
+def _overlong(body: Column) -> Column:
+    """Return what Avro's reader would make of all bytes that look like a long of more than 64 bits."""
+    pieces = F.regexp_extract_all(F.decode(body, "ISO-8859-1"), F.lit(_OVERLONG))
 
+    def number(piece: Column) -> Column:
+        bits = F.lit(0).cast("bigint")
+        for at in range(10):
+            byte = F.ascii(F.substring(piece, at + 1, 1)).cast("bigint")
+            bits = bits.bitwiseOR(F.shiftleft(byte.bitwiseAND(0x7F), 7 * at))
+        return F.shiftrightunsigned(bits, 1).bitwiseXOR(-bits.bitwiseAND(1))
 
-def _text(body: Column) -> Column:
-    """Return bytes as a text of as many characters, for patterns."""
-    return F.decode(body, "ISO-8859-1")
+    return F.transform(pieces, number)
 
 
 def _ends(found: Column, body: Column) -> Column:
