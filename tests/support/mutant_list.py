@@ -949,7 +949,7 @@ MUTANTS = (
         "table_log.py",
         "        self.secure(deltalog.tail(self.storage, handle.version()))  # it must not outlive what it contains\n",
         "",
-        (f"{_POWER_CUT}::test_the_power_of_two_writers_is_cut",),
+        (_unit("table_log"),),
     ),
     Mutant(
         "a checkpoint is hinted at before its name is synced",
