@@ -26,10 +26,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ingestor.commit_info import commit_info
 from ingestor.errors import Fenced, IngestorError, OccExhaustedError, RefusedError
 from ingestor.guards import Guards, removal_marks, removed_hint
 from ingestor.ledger import moved
-from ingestor.put import Conflict, Occ, Outcome, commit_info, compare_and_swap, put_once, waits_between
+from ingestor.put import Conflict, Occ, Outcome, compare_and_swap, put_once, waits_between
 from ingestor.retry import Patience
 from ingestor.stager import set_positions
 from ingestor.steps import SILENT, Steps
@@ -176,6 +177,7 @@ class Committer:
         `said` goes into the commitInfo: the kind of operation, gaps, and the ids of the topics that the rows are from.
         """
         started = self._clock()
+        self._refuse_recreated(staged, said.get("topic_ids", {}))
 
         def attempt(conflicts: int) -> Landed:
             self._compare(staged)
@@ -190,7 +192,6 @@ class Committer:
             self._steps("acknowledged", commit_id=staged.commit_id, slot=slot)
             return Landed(slot, outcome, conflicts, self._clock() - started)
 
-        self._refuse_recreated(staged, said.get("topic_ids", {}))
         landed = self._against_others(attempt)
         self._maintain(landed.version)
         return landed

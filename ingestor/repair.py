@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ingestor import deltalog
+from ingestor.commit_info import is_ours
 from ingestor.errors import RefusedError
 from ingestor.failures import classify
 from ingestor.held import sync
@@ -103,7 +104,7 @@ def _writer(text: bytes) -> str | None:
     """Return who wrote an entry, as far as what is left of it tells; commitInfo is its first line."""
     try:
         info = json.loads(text.splitlines()[0])["commitInfo"]
-        return _INGESTOR if deltalog.is_ours(info) else str(info.get("engineInfo", "another program"))
+        return _INGESTOR if is_ours(info) else str(info.get("engineInfo", "another program"))
     except (IndexError, ValueError, KeyError, TypeError):
         return None
 

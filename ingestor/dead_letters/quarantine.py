@@ -20,13 +20,14 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import TableNotFoundError
 
 from ingestor import deltalog
+from ingestor.commit_info import commit_info, counted, with_txns_counted
 from ingestor.committer import system_rng
 from ingestor.dead_letters.letters import COORDINATES, SCHEMA
 from ingestor.dead_letters.portions import portions
 from ingestor.errors import RefusedError, Unavailable
 from ingestor.failures import classify
 from ingestor.probe import probe
-from ingestor.put import Conflict, Occ, Outcome, commit_info, compare_and_swap, put_once, waits_between
+from ingestor.put import Conflict, Occ, Outcome, compare_and_swap, put_once, waits_between
 from ingestor.records import TIMESTAMP
 from ingestor.table_files import live_files
 from ingestor.table_log import NO_HOOKS
@@ -213,7 +214,7 @@ class Version:
     def put_txn(self, txns: Mapping[str, int], said: Mapping[str, Any]) -> None:
         """Commit txns and no rows as the next version."""
         commit_id = uuid.uuid4().hex
-        properties = _properties(txns, deltalog.counted(self.table.info(said, commit_id), len(txns)))
+        properties = _properties(txns, counted(self.table.info(said, commit_id), len(txns)))
         self.table.put(lambda: self._append_nothing(properties), self.number + 1, commit_id)
 
     def put_replayed(
@@ -224,7 +225,7 @@ class Version:
         A letter that is no longer there needs no mark: it was moved to silver meanwhile.
         """
         commit_id = uuid.uuid4().hex
-        properties = _properties(txns, deltalog.with_txns_counted(self.table.info(said, commit_id), len(txns)))
+        properties = _properties(txns, with_txns_counted(self.table.info(said, commit_id), len(txns)))
 
         def put() -> None:
             merge = self.handle.merge(

@@ -839,14 +839,14 @@ MUTANTS = (
     ),
     Mutant(
         "an entry that was cut off at the end of a line is taken for whole",
-        "deltalog.py",
+        "commit_info.py",
         "type(told) is int and found < told",
         "False",
         (_unit("repair"), _unit("deltalog_fuzz"), *_POWER),
     ),
     Mutant(
         "entries do not say how many actions they have",
-        "deltalog.py",
+        "commit_info.py",
         "{**info, _ACTIONS: 1 + others}",
         "dict(info)",
         (_unit("table_log"), _unit("repair"), *_POWER),
@@ -875,7 +875,7 @@ MUTANTS = (
     Mutant(
         "repair takes every torn entry for ours",
         "repair.py",
-        "_INGESTOR if deltalog.is_ours(info) else",
+        "_INGESTOR if is_ours(info) else",
         "_INGESTOR if True else",
         (_unit("repair"),),
     ),
