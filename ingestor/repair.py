@@ -126,7 +126,7 @@ def _repair(name: str, root: Path | None, tell: Callable[[str], None], *, yes: b
         return
     torn = find(root)
     if torn is None:
-        tell(f"{name}: the newest log entry is whole, nothing to repair")
+        tell(f"{name}: no log entry is torn, nothing to repair")
         return
     for line in torn.lines():
         tell(f"{name}: {line}")
