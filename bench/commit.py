@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 PARTITIONS = 6
 # What is done beside the commits. An ingestor does the last, with files that `spark_jobs compact` compacts every hour.
 _CARE = {
-    "none": {"checkpoints": False},
-    "checkpoints": {"checkpoints": True},
-    "checkpoints, compacted": {"checkpoints": True, "compacted": True},
-    "checkpoints, compacted, cleaned": {"checkpoints": True, "compacted": True, "cleaned": True},
+    "checkpoints": {},
+    "checkpoints, compacted": {"compacted": True},
+    "checkpoints, compacted, cleaned": {"compacted": True, "cleaned": True},
 }
 _WARM_UP = 20  # commits before the measured ones; a handle reopens every 50, so any 50 in a row hold one reopening
 
@@ -67,7 +66,7 @@ class Series:
             f"{max(cpu):.1f}",
             f"{statistics.median(wall):.1f}",
             f"{max(wall):.1f}",
-            f"{apart:.1f}" if self.checkpointing else "",
+            f"{apart:.1f}",
         ]
 
 
@@ -87,7 +86,7 @@ class _Stopwatch:
 
 
 def measure(length: int, commits: int, care: str, store: VersityStore | None = None) -> Series:
-    """Commit to a log of a given length, with a checkpoint every so often like the ingestor's, or none at all."""
+    """Commit to a log of a given length, with a checkpoint every so often like the ingestor's."""
     timings: list[Timing] = []
     checkpointing: list[Timing] = []
     with tempfile.TemporaryDirectory(prefix="ingestor-bench-") as name:
@@ -95,13 +94,13 @@ def measure(length: int, commits: int, care: str, store: VersityStore | None = N
         if store is not None:
             bucket = store.make_bucket()
             folder, at = store.data / bucket / "table", (store.url(bucket), store.storage_options)
-        old = OldTable(folder, length=length, partitions=PARTITIONS, at=at, **_CARE[care])
+        old = OldTable(folder, length=length, partitions=PARTITIONS, checkpoints=True, at=at, **_CARE[care])
         os.sync()  # or what was made just now would be written while commits are measured
         for version in range(length + 1, length + 1 + _WARM_UP + commits):
             with _Stopwatch() as commit:
                 old.commit(version)
             timings.append(commit.timing)
-            if _CARE[care]["checkpoints"] and version % CHECKPOINT_EVERY == 0:
+            if version % CHECKPOINT_EVERY == 0:
                 with _Stopwatch() as checkpoint:
                     old.table.checkpoint()
                 checkpointing.append(checkpoint.timing)
@@ -132,7 +131,9 @@ def _save(options: dict[str, object], series: Sequence[Series]) -> None:
 
 def main(arguments: list[str]) -> int:
     """Measure and report."""
-    sizes = Sizes("commit", "Commit to logs of several lengths, with and without checkpoints.")
+    sizes = Sizes(
+        "commit", "Commit to logs of several lengths, with all that is done beside the commits or a part of it."
+    )
     sizes.add_list("lengths", "10,100,1000,3000", "log entries there are before")
     sizes.add("commits", CHECKPOINT_EVERY, "commits measured on each log")
     sizes.add("repeat", 3, "logs of each length, interleaved")

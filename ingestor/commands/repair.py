@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ingestor.delta import deltalog
+from ingestor.delta.commit_info import is_ours
 from ingestor.delta.failures import classify
 from ingestor.delta.held import sync
 from ingestor.delta.storage import LocalStorage, local_root
@@ -103,7 +104,7 @@ def _writer(text: bytes) -> str | None:
     """Return who wrote an entry, as far as what is left of it tells; commitInfo is its first line."""
     try:
         info = json.loads(text.splitlines()[0])["commitInfo"]
-        return _INGESTOR if deltalog.is_ours(info) else str(info.get("engineInfo", "another program"))
+        return _INGESTOR if is_ours(info) else str(info.get("engineInfo", "another program"))
     except (IndexError, ValueError, KeyError, TypeError):
         return None
 
@@ -125,7 +126,7 @@ def _repair(name: str, root: Path | None, tell: Callable[[str], None], *, yes: b
         return
     torn = find(root)
     if torn is None:
-        tell(f"{name}: the newest log entry is whole, nothing to repair")
+        tell(f"{name}: no log entry is torn, nothing to repair")
         return
     for line in torn.lines():
         tell(f"{name}: {line}")

@@ -22,6 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 from ingestor.dead_letters.letters import SCHEMA
 from ingestor.dead_letters.portions import portions
 from ingestor.delta import deltalog
+from ingestor.delta.commit_info import commit_info, counted, with_txns_counted
 from ingestor.delta.failures import classify
 from ingestor.delta.open import open_handle, storage_of
 from ingestor.delta.probe import probe
@@ -30,7 +31,7 @@ from ingestor.delta.stats import live_files
 from ingestor.delta.table_log import NO_HOOKS
 from ingestor.errors import RefusedError, Unavailable
 from ingestor.ingest.committer import system_rng
-from ingestor.ingest.put import Conflict, Outcome, commit_info, compare_and_swap, put_once, waits_between
+from ingestor.ingest.put import Conflict, Outcome, compare_and_swap, put_once, waits_between
 from ingestor.records import COORDINATES, TIMESTAMP
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ class Version:
     def put_txn(self, txns: Mapping[str, int], said: Mapping[str, Any]) -> None:
         """Commit txns and no rows as the next version."""
         commit_id = uuid.uuid4().hex
-        properties = _properties(txns, deltalog.counted(self.table.info(said, commit_id), len(txns)))
+        properties = _properties(txns, counted(self.table.info(said, commit_id), len(txns)))
         self.table.put(lambda: self._append_nothing(properties), self.number + 1, commit_id)
 
     def put_replayed(
@@ -225,7 +226,7 @@ class Version:
         A letter that is no longer there needs no mark: it was moved to silver meanwhile.
         """
         commit_id = uuid.uuid4().hex
-        properties = _properties(txns, deltalog.with_txns_counted(self.table.info(said, commit_id), len(txns)))
+        properties = _properties(txns, with_txns_counted(self.table.info(said, commit_id), len(txns)))
 
         def put() -> None:
             merge = self.handle.merge(

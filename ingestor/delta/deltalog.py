@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ingestor.delta.commit_info import missing
 from ingestor.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 LOG_DIR = "_delta_log"
-_ACTIONS = "actions"  # in commitInfo: how many actions the entry has
-_TXNS = "txns"  # in commitInfo: how many of them are txns
 
 
 class Files(Protocol):
@@ -80,26 +79,8 @@ def entry_path(version: int) -> str:
     return f"{LOG_DIR}/{version:020d}.json"
 
 
-def counted(info: Mapping[str, Any], others: int) -> dict[str, Any]:
-    """Return what the commitInfo of an entry of ours says, with how many actions the entry has: itself and others."""
-    return {**info, _ACTIONS: 1 + others}
-
-
-def is_ours(info: Mapping[str, Any]) -> bool:
-    """Tell whether an ingestor wrote a commitInfo."""
-    return "commit_id" in info or _ACTIONS in info
-
-
-def with_txns_counted(info: Mapping[str, Any], txns: int) -> dict[str, Any]:
-    """Return the same of a MERGE, of which only delta-rs knows the files: it has this many txns, which come last."""
-    return {**info, _TXNS: txns}
-
-
 def parse_entry(version: int, text: bytes) -> Entry:
-    """Parse one log entry; refuse one that is empty or cut off, as power loss leaves it.
-
-    An entry that was cut off at the end of a line shows it only if it says how many actions it has, as ours do.
-    """
+    """Parse one log entry; refuse one that is empty or cut off, as power loss leaves it (see `commit_info`)."""
     try:
         return _entry(version, [json.loads(line) for line in text.splitlines() if line.strip()])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -133,10 +114,8 @@ def _entry(version: int, actions: list[dict[str, Any]]) -> Entry:
             else:
                 one[kind] = _mapping(body)
     info = one.get("commitInfo", {})
-    for what, key, found in (("actions", _ACTIONS, len(actions)), ("txns", _TXNS, len(txns))):
-        told = info.get(key)
-        if type(told) is int and found < told:
-            raise ValueError(f"it has {found} of its {told} {what}")
+    if lacking := missing(info, actions=len(actions), txns=len(txns)):
+        raise ValueError(lacking)
     return Entry(
         version=version,
         commit_info=info,

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from ingestor.delta import deltalog, disk_log
+from ingestor.delta.commit_info import counted
 from ingestor.delta.failures import classify, plain
 from ingestor.delta.storage import Storage, local_root, open_storage, with_defaults
 from ingestor.errors import RefusedError
@@ -55,9 +56,7 @@ def _create(uri: str, schema: RawSchema, options: Mapping[str, str]) -> DeltaTab
             mode="error",
             partition_by=schema.partition_by or None,
             storage_options=options_for(uri, options),
-            commit_properties=CommitProperties(
-                max_commit_retries=0, custom_metadata=deltalog.counted({}, _FIRST_ACTIONS)
-            ),
+            commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=counted({}, _FIRST_ACTIONS)),
         )
     except (DeltaError, OSError):
         try:

@@ -5,7 +5,7 @@ Each commit of delta-rs replays the log's tail and takes in every live file. Che
 
 delta-rs puts an entry on a disk by a hard link, so it is whole, but it syncs nothing. What is acknowledged or built on
 is synced here first. After a power cut the newest entry may still be empty or cut off, also at a line's end. Each entry
-of ours says how many actions it has (`deltalog.counted`), so a cut is seen before anything is built on it (`repair`).
+of ours says how many actions it has (`commit_info`), so a cut is seen before anything is built on it (`repair`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from ingestor.delta import deltalog, disk_log
+from ingestor.delta.commit_info import counted
 from ingestor.delta.open import believed, open_handle, reopen_handle, storage_of
 from ingestor.delta.storage import local_root
 
@@ -117,7 +118,7 @@ class TableLog:
             commit_properties=CommitProperties(
                 max_commit_retries=0,
                 app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in entry.txns.items()],
-                custom_metadata=deltalog.counted(entry.info, len(entry.files) + len(entry.txns)),
+                custom_metadata=counted(entry.info, len(entry.files) + len(entry.txns)),
             ),
             post_commithook_properties=NO_HOOKS,
         )

@@ -28,9 +28,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ingestor.config.settings import OccSettings
+from ingestor.delta.commit_info import commit_info
 from ingestor.delta.guards import Guards, removal_marks, removed_hint
 from ingestor.errors import Fenced, IngestorError, OccExhaustedError, RefusedError
-from ingestor.ingest.put import Conflict, Outcome, commit_info, compare_and_swap, put_once, waits_between
+from ingestor.ingest.put import Conflict, Outcome, compare_and_swap, put_once, waits_between
 from ingestor.ingest.retry import Patience
 from ingestor.ingest.stager import set_positions
 from ingestor.ingest.steps import SILENT, Steps
@@ -179,6 +180,7 @@ class Committer:
         `said` goes into the commitInfo: the kind of operation, gaps, and the ids of the topics that the rows are from.
         """
         started = self._clock()
+        self._refuse_recreated(staged, said.get("topic_ids", {}))
 
         def attempt(conflicts: int) -> Landed:
             self._compare(staged)
@@ -193,7 +195,6 @@ class Committer:
             self._steps("acknowledged", commit_id=staged.commit_id, slot=slot)
             return Landed(slot, outcome, conflicts, self._clock() - started)
 
-        self._refuse_recreated(staged, said.get("topic_ids", {}))
         landed = self._against_others(attempt)
         self._maintain(landed.version)
         return landed

@@ -18,7 +18,7 @@ empty would break it: a delayed request of ours may still fill it.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import backoff
 
@@ -26,7 +26,7 @@ from ingestor.errors import OccExhaustedError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from ingestor.config.settings import OccSettings
 
@@ -83,11 +83,6 @@ def put_once(put: Callable[[], None], owner: Callable[[], str | None], commit_id
             raise
         return Outcome.LANDED_UNANSWERED if found == commit_id else Outcome.CONFLICT
     return Outcome.LANDED
-
-
-def commit_info(app_id: str, route: str, commit_id: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an entry of ours says of itself, besides how many actions it has (`deltalog.counted`)."""
-    return {**said, "app_id": app_id, "route": route, "commit_id": commit_id}
 
 
 def waits_between(base_seconds: float, max_seconds: float) -> Iterator[float]:

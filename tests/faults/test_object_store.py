@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
+from ingestor.config.load import check
+from ingestor.delta.table import RawTable
+from ingestor.ingest.maintenance import Maintenance
+from ingestor.records import RawSchema
 from tests.support.kafka import topics
 from tests.support.process.command import ingestor, refused
 from tests.support.stores.faultproxy import Fault, FaultProxy, Kind
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.kafka.cluster import Cluster
-    from tests.support.stores.stores import Store
+    from tests.support.stores.stores import Store, VersityStore
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration]
 
@@ -76,3 +83,30 @@ def test_once_says_why_the_store_does_not_answer(kafka: Cluster, moto: Store, tm
             assert done.returncode == 4
             assert "table s3://bucket/table does not answer" in last_line
             assert "503" in last_line
+
+
+def test_expired_log_entries_go_in_a_store_too(versity: VersityStore, tmp_path: Path) -> None:
+    """Behind a checkpoint; the table is the same."""
+    bucket = versity.make_bucket()
+    options = versity.storage_options
+    table = RawTable(versity.url(bucket), RawSchema(), options)
+    for version in range(1, 5):
+        table.attempt((), {"a": version}, {"commit_id": f"c{version}"})
+        table.refresh()
+    log = versity.data / bucket / "table" / "_delta_log"
+    old = time.time() - 31 * 86_400
+    for entry in log.iterdir():
+        os.utime(entry, (old, old))
+    document = {
+        "app_id": "shop",
+        "kafka": {"bootstrap.servers": "127.0.0.1:1", "group.id": "shop"},
+        "storage_options": options,
+        "routes": {"route": {"topics": ["a"], "table": table.uri}},
+    }
+    watcher = Mock()
+    loaded = check(document, tmp_path / "config.yaml", {})
+    Maintenance(loaded, "route", table, worker=Mock(), watcher=watcher).run()
+    watcher.checkpointed.assert_called_once_with("route", 4)
+    watcher.log_kept.assert_not_called()
+    assert [entry.name for entry in log.glob("*.json")] == [f"{4:020d}.json"]
+    assert RawTable(table.uri, RawSchema(), options).txns == {"a": 4}

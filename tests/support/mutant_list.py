@@ -785,14 +785,14 @@ MUTANTS = (
     ),
     Mutant(
         "an entry that was cut off at the end of a line is taken for whole",
-        "delta/deltalog.py",
+        "delta/commit_info.py",
         "type(told) is int and found < told",
         "False",
         (_unit("repair"), _unit("deltalog_fuzz"), *_POWER),
     ),
     Mutant(
         "entries do not say how many actions they have",
-        "delta/deltalog.py",
+        "delta/commit_info.py",
         "{**info, _ACTIONS: 1 + others}",
         "dict(info)",
         (_unit("table_log"), _unit("repair"), *_POWER),
@@ -821,7 +821,7 @@ MUTANTS = (
     Mutant(
         "repair takes every torn entry for ours",
         "commands/repair.py",
-        "_INGESTOR if deltalog.is_ours(info) else",
+        "_INGESTOR if is_ours(info) else",
         "_INGESTOR if True else",
         (_unit("repair"),),
     ),
@@ -895,7 +895,7 @@ MUTANTS = (
         "delta/table_log.py",
         "        self.secure(deltalog.tail(self.storage, handle.version()))  # it must not outlive what it contains\n",
         "",
-        (f"{_POWER_CUT}::test_the_power_of_two_writers_is_cut",),
+        (_unit("table_log"),),
     ),
     Mutant(
         "a checkpoint is hinted at before its name is synced",

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from ingestor.delta import disk_log
 from ingestor.delta.deltalog import entry_path, fingerprint, read_entry
 from ingestor.delta.storage import LocalStorage
 from ingestor.delta.table import RawTable
@@ -102,16 +103,50 @@ def test_nothing_is_put_after_another_entry_than_the_one_compared(root: Path, me
     assert names(root) == ([first.name] if first.exists() else [])
 
 
-def test_a_handle_is_opened_anew_every_so_many_entries(root: Path) -> None:
-    """A checkpoint that is damaged is nothing to us, but others can't read the table: better to stop."""
+def test_a_handle_is_opened_anew_every_so_many_entries(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is only ever updated grows for ever."""
+    opened: list[int] = []
     log = log_of(root)
-    for version in range(1, CHECKPOINT_EVERY + 1):
+
+    def reopen(uri: str, _options: object) -> DeltaTable:
+        opened.append(version)
+        return DeltaTable(uri)
+
+    monkeypatch.setattr("ingestor.delta.table_log.reopen_handle", reopen)
+    for version in range(1, 2 * CHECKPOINT_EVERY + 3):
         put(root, version)
         assert log.newest() == version
+    assert opened == [CHECKPOINT_EVERY + 1, 2 * CHECKPOINT_EVERY + 2]
+
+
+def test_a_damaged_checkpoint_is_named_then(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be nothing to us, but others can't read the table: better to stop."""
+    monkeypatch.setattr("ingestor.delta.table_log.CHECKPOINT_EVERY", 1)
+    log = log_of(root)
+    put(root, 1)
+    assert log.newest() == 1
     DeltaTable(root).create_checkpoint()
-    (root / f"_delta_log/{CHECKPOINT_EVERY:020d}.checkpoint.parquet").write_bytes(b"")
-    with pytest.raises(RefusedError, match="checkpoint"):
+    (root / f"_delta_log/{1:020d}.checkpoint.parquet").write_bytes(b"")
+    with pytest.raises(RefusedError, match=f"checkpoint _delta_log/{1:020d}"):
         log.newest()
+
+
+def test_a_checkpoint_is_there_only_when_what_it_contains_lasts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut could else take an entry of which the checkpoint tells."""
+    put(root, 1)
+    put(root, 2)
+    settled: list[str] = []
+    settled_by_then: list[set[str]] = []
+    move = disk_log._move
+
+    def recorded(file: Path, folder: Path) -> None:
+        settled_by_then.append(set(settled))
+        move(file, folder)
+
+    monkeypatch.setattr(LocalStorage, "settle", lambda _storage, path: settled.append(path))
+    monkeypatch.setattr(disk_log, "_move", recorded)
+    assert log_of(root).checkpoint() == 2
+    assert settled_by_then[0] == {entry_path(version) for version in range(3)}
 
 
 @pytest.mark.parametrize(
