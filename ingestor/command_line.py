@@ -52,7 +52,7 @@ def _run(app: typer.Typer, called: str) -> tuple[int, str]:
         code, words = error.exit_code, str(error)
     except Unavailable as error:
         _debug_traceback()
-        hint = "make Kafka and the table's store reachable; `ingestor check` shows which one is not"
+        hint = "see that Kafka and the table's store are reachable; try `ingestor check`"
         code, words = RefusedError.exit_code, f"{error} — {hint}"
     except Exception as error:  # noqa: BLE001 - the last resort: tracebacks are for log level DEBUG
         _debug_traceback()

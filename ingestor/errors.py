@@ -1,6 +1,6 @@
 """Every way the ingestor can fail: what happened, what to do, and the exit code.
 
-The exit codes are part of the contract (README, "Exit codes"): 2 configuration, 3 data loss or audit finding,
+The exit codes are part of the contract (docs/operations.md): 2 configuration, 3 data loss or audit finding,
 4 storage or Kafka refuses for good, 5 OCC retries exhausted, 1 anything else.
 """
 

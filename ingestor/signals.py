@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 _STDERR = 2
 _ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_STEP_SECONDS = 0.2  # the delay with which a wait notices a signal
+_STEP_SECONDS = 0.2  # how late a wait may notice that a signal came
 
 
 class Stop:
-    """Whether a signal has asked the process to end; readable from any thread.
+    """Whether a signal has asked the process to end; everybody looks here, from whatever thread.
 
-    The handler only sets a flag. It interrupts the main thread anywhere, so a lock that the thread holds would
-    deadlock, and a stream that it writes to can't be re-entered.
+    Nothing but a flag is set by the handler. It runs on the main thread in the midst of whatever that does: an event
+    or a lock that the thread holds just then would never be let go, and a stream that it writes to can't be entered
+    twice.
     """
 
     def __init__(self, last_words: str) -> None:

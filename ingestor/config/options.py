@@ -22,14 +22,14 @@ class _Fixed(NamedTuple):
     because: str
 
 
-_TOO_EARLY = "Kafka would count records as done that are not in the table yet"
+_TOO_EARLY = "Kafka would count records as done before they are in the table"
 _KAFKA_FIXED = {
     "enable.auto.commit": _Fixed(_NO, _TOO_EARLY),
     "auto.commit.enable": _Fixed(_NO, _TOO_EARLY),
     "enable.auto.offset.store": _Fixed(_NO, "only what is in the table may be stored as done"),
     "isolation.level": _Fixed(("read_committed",), "records of aborted transactions would land"),
-    "auto.offset.reset": _Fixed(("error",), "an offset out of range must be reported, not skipped"),
-    "enable.partition.eof": _Fixed(("true", "t", "1"), "the end of a partition must be reported"),
+    "auto.offset.reset": _Fixed(("error",), "an offset out of range must be noticed, not skipped"),
+    "enable.partition.eof": _Fixed(("true", "t", "1"), "the end of a partition must be seen"),
 }
 # The ingestor calculates with these.
 _WHOLE_NUMBERS = ("queued.max.messages.kbytes", "session.timeout.ms", "max.poll.interval.ms")

@@ -1,4 +1,4 @@
-"""The `parse` section: how the Spark jobs parse a route's raw table (README, "Parsing").
+"""The `parse` section: what the Spark jobs make of a route's raw table (docs/configuration.md).
 
 Only the shape is checked here, without Spark. The job checks schemas and rules.
 """
@@ -137,8 +137,8 @@ class ParseSettings(Section):
     @model_validator(mode="after")
     def _nothing_is_left_unread(self) -> Self:
         if self.timestamps and not self.strict:
-            hint = "drop timestamps, or strict: false, which leaves all values to Spark's own conversions"
-            raise refuse("has timestamps that strict: false would ignore", hint)
+            hint = "drop timestamps, or strict: false: it leaves all values to Spark's own conversions"
+            raise refuse("has timestamps, which strict: false ignores", hint)
         if self.csv.header and "csv" not in self.formats:
             raise refuse("has a csv.header but no csv", "add csv to formats, or drop the other")
         return self

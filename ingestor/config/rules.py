@@ -122,7 +122,7 @@ def _places(settings: Settings) -> Iterator[Problem]:
     for (one, here), (other, there) in itertools.combinations(places.items(), 2):
         if same_place(here, there):
             if not {one, other} <= raw:
-                yield Problem(other, f"is the path of {one} too", "give each its own path")
+                yield Problem(other, f"is the location of {one} too", "give each a location of its own")
         elif _inside(here, there) or _inside(there, here):
             yield Problem(other, f"overlaps with {one}", "put neither inside the other")
 

@@ -125,7 +125,7 @@ def _unescaped(path: str) -> str:
     """Refuse a local path with an escape such as %20: delta-rs writes to it as it is, and reads it unescaped."""
     escaped = None if "://" in path else _ESCAPED.search(path)
     if escaped is not None:
-        what = f"means {path}, in which delta-rs reads {escaped[0]} as another character"
+        what = f"means {path}, where delta-rs takes {escaped[0]} for another character"
         raise refuse(what, "rename that folder, or choose another path: no % before two hex digits")
     return path
 
@@ -137,7 +137,7 @@ def _url(text: str) -> str:
     except ValueError:
         raise refuse("is no URL", hint) from None
     if url.scheme == "memory":
-        raise refuse("is in memory and ends with the process", "choose a path or URL on durable storage")
+        raise refuse("is lost when the process ends", "choose a path that lasts")
     if url.scheme == "file":
         if url.netloc not in ("", "localhost") or not url.path:
             raise refuse("names no local file", "write an absolute path, or file:///path")

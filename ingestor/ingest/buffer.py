@@ -27,11 +27,11 @@ _TIMESTAMP_TYPES = pa.array([None, "CreateTime", "LogAppendTime"], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One partition's part of a batch: `count` records; the last has offset `last` and time `last_ms`, -1 if none."""
+    """What a batch holds of one partition: `count` records, the last one at `last` and of `last_ms`, -1 if unknown."""
 
     last: int
     count: int
-    last_ms: int = field(default=-1, compare=False)  # for people only
+    last_ms: int = field(default=-1, compare=False)  # only ever shown to people
 
 
 @dataclass(frozen=True, slots=True)

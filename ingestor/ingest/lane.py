@@ -121,7 +121,7 @@ class Lane:
 
     @property
     def in_hand(self) -> frozenset[TopicPartition]:
-        """Return the partitions with records that are not committed yet."""
+        """Return the partitions of which there are records that are not durable yet."""
         draft = () if self._draft is None else self._draft.last.keys()
         landing = () if self._landing is None else self._landing.partitions
         return frozenset([*draft, *landing])

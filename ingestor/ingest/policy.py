@@ -24,7 +24,7 @@ class FlushReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A route's `flush` settings; the first one reached counts."""
+    """A route's `flush` settings; whichever is reached first."""
 
     rows: int
     bytes: int
@@ -42,7 +42,7 @@ class DraftStats:
 
 
 def due(stats: DraftStats, limits: Limits, *, now: float, today: date) -> FlushReason | None:
-    """Return why the draft is due, None while it may grow."""
+    """Return why the draft is due, or None while it may grow."""
     if stats.rows >= limits.rows:
         return FlushReason.ROWS
     if stats.bytes >= limits.bytes:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Stopped(BaseException):
-    """The process ends: the call is left as it is."""
+    """The process ends: leave whatever was tried as it is."""
 
 
 class Sleep(Protocol):
@@ -34,13 +34,13 @@ class Sleep(Protocol):
 
 
 class Ending:
-    """The flag that the process ends; workers wait on it between tries."""
+    """The one flag that says that the process ends; sleeping on it is what the workers do between tries."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     def begin(self) -> None:
-        """Stop all waits, now and in future."""
+        """Wake and stop everybody who sleeps, now and from now on."""
         self._event.set()
 
     def sleep(self, seconds: float) -> None:

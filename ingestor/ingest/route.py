@@ -74,7 +74,7 @@ class Route:
     place_at: float = 0.0
     blocked_since: float | None = None
     paused: bool = False
-    failure: IngestorError | None = None  # why it was stopped; its partitions stay assigned but are not read
+    failure: IngestorError | None = None  # it was given up; its partitions stay assigned but are not read
 
     def forget(self, tps: Collection[TopicPartition]) -> None:
         """Remove partitions from every state but reading."""
@@ -91,8 +91,8 @@ class RouteView:
     breaker: BreakerState
     answering: bool  # whether the store answered the last call
     paused: bool
-    pending: int  # assigned partitions that are not read yet
+    pending: int  # partitions that are ours but not read yet
     positions: Mapping[TopicPartition, int]
-    in_hand: frozenset[TopicPartition]  # partitions with records that are not committed yet
+    in_hand: frozenset[TopicPartition]  # with records that have been read and are not in the table yet
     draft_bytes: int
-    failure: IngestorError | None = None  # why it was stopped
+    failure: IngestorError | None = None  # why it was given up

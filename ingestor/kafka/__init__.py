@@ -1,1 +1,1 @@
-"""All that knows librdkafka: the consumer, questions to brokers, and the way from messages to columns."""
+"""Everything that uses librdkafka: the consumer, requests to brokers, and the conversion of messages to columns."""

@@ -1,4 +1,4 @@
-"""Questions to Kafka that need no group membership: topics, watermarks, topic ids. Never on the path of a record."""
+"""Requests to Kafka that need no group membership: topics, watermarks, topic ids. None is made per record."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _ID_TIMEOUT_SECONDS = 2.0
-_ID_PAUSE_SECONDS = 60.0  # after a broker that can't tell topic ids: leave it alone for so long
+_ID_PAUSE_SECONDS = 60.0  # after a time-out: some brokers don't know topic ids
 
 _FIRST_ASK_SECONDS = 1.0
-_MOMENT = re.compile(r" \(after [^)]*\)")  # the same failure reads the same, whenever it comes
+_MOMENT = re.compile(r" \(after [^)]*\)")  # removed, so that repetitions of a failure have the same text
 
 _REFUSALS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user READ and DESCRIBE on the topic",
@@ -58,8 +58,8 @@ _UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.
 _FENCED = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED)
 
 
-# Of a handshake that fails librdkafka tells by the same codes whether it was refused or cut off; brokers that stop or
-# start cut off many. What a person has to mend names what was wrong.
+# Refused and cut-off handshakes share an error code; only the text differs. A cut-off one is retried: brokers that
+# stop or start cut off many.
 _CUT_OFF = re.compile(r"disconnected|timed out|connection reset|broken pipe|unexpected eof", re.IGNORECASE)
 
 
@@ -69,7 +69,7 @@ def _passes(error: KafkaError) -> bool:
 
 
 def kafka_failure(error: KafkaError, *, doing: str) -> IngestorError | Unavailable:
-    """Return what to make of a Kafka error: a refusal to stop on, or a reason to wait."""
+    """Classify a Kafka error: permanent (a refusal), or retriable."""
     text = f"{doing}: {error.str()} ({error.name()})"
     of_the_instance = "group.instance.id" in error.str() or "instance ID" in error.str()  # classic, KIP-848
     if error.code() in _FENCED or (error.code() == KafkaError._FATAL and of_the_instance):
@@ -77,15 +77,15 @@ def kafka_failure(error: KafkaError, *, doing: str) -> IngestorError | Unavailab
             f"{doing}: another process uses the same group.instance.id ({error.name()})",
             hint="give each process its own kafka.group.instance.id",
         )
-    if _KIP_848 in error.str():  # a code that is also used for other versions, or for all that is fatal
+    if _KIP_848 in error.str():  # by its text: its codes have other meanings too
         return RefusedError(
             f"{doing}: the broker does not know group.protocol: consumer ({error.name()})",
             hint="leave kafka.group.protocol out, or enable the protocol on brokers that have it (4.0 and newer)",
         )
     if error.code() in _REFUSALS and not _passes(error):
         return RefusedError(text, hint=_REFUSALS[error.code()])
-    if error.fatal() or error.code() == KafkaError._FATAL:  # the error callback tells of fatal errors by this code only
-        return RefusedError(text, hint="this Kafka client can't go on; start the ingestor again")
+    if error.fatal() or error.code() == KafkaError._FATAL:  # in the error callback a fatal error has only this code
+        return RefusedError(text, hint="this Kafka client can't continue; start the ingestor again")
     return Unavailable(text)
 
 
@@ -103,15 +103,15 @@ def asking(doing: str) -> Any:  # noqa: ANN401 - a context manager's type says n
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """The offsets that a partition has: `low` is its first, `high` the next to be written."""
+    """A partition's offsets: `low` is the first, `high` the next to be written."""
 
     low: int
     high: int
-    stable: int  # the end for readers of committed records: at an open transaction below `high`
+    stable: int  # the last stable offset: below `high` while a transaction is open
 
 
 class Broker:
-    """Asks the cluster. Thread-safe, as librdkafka's clients are."""
+    """Sends requests to the cluster. Thread-safe, as librdkafka's clients are."""
 
     def __init__(self, config: Mapping[str, str], *, timeout: float = 10.0) -> None:
         wanted = without_consumer_keys(config)
@@ -119,7 +119,7 @@ class Broker:
         self._config = config
         self._servers = config.get("bootstrap.servers", "")
         self._refusal: RefusedError | None = None
-        self._heard = ""  # what was wrong with the last connection that failed
+        self._heard = ""  # why the last connection failed
         client: dict[str, Any] = {**wanted, "logger": librdkafka_logger(), "error_cb": self._note}
         try:
             self._admin = AdminClient(client)
@@ -137,7 +137,7 @@ class Broker:
 
     @contextlib.contextmanager
     def _asking(self, doing: str) -> Iterator[None]:
-        """Turn Kafka's exceptions into ours. What is wrong it tells aside, while the question just times out."""
+        """Turn Kafka's exceptions into ours. A request only times out; its cause comes by the error callback."""
         try:
             with asking(doing):
                 yield
@@ -160,7 +160,7 @@ class Broker:
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def _list(self, timeout: float) -> Mapping[str, Any]:
-        """Ask in growing steps: whom Kafka does not let in hears of it between two questions, not at the end."""
+        """Ask with growing time-outs, so that a refusal, noticed after each, is raised early."""
         deadline = time.monotonic() + timeout
         step = _FIRST_ASK_SECONDS
         while True:
@@ -175,14 +175,14 @@ class Broker:
             step *= 2
 
     def watermarks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        """Return the watermarks of partitions; one request per broker and kind, however many partitions."""
+        """Return the watermarks of partitions, with one request per broker and kind."""
         low = self._offsets(tps, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
         high = self._offsets(tps, _LATEST, IsolationLevel.READ_UNCOMMITTED)
         stable = self._offsets(tps, _LATEST, IsolationLevel.READ_COMMITTED)
         return {tp: Watermarks(low[tp], high[tp], stable[tp]) for tp in tps}
 
     def offsets_at(self, tps: Collection[TopicPartition], moment: datetime) -> dict[TopicPartition, int]:
-        """Return each partition's first offset at or after a moment: its stable end if there is none."""
+        """Return each partition's first offset at or after a moment, its stable end if there is none."""
         spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
         found = self._offsets(tps, spec, IsolationLevel.READ_COMMITTED)
         missing = [tp for tp, offset in found.items() if offset < 0]
@@ -204,7 +204,7 @@ class Broker:
             }
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the topics' ids, as far as the cluster tells them; an unknown id is no finding."""
+        """Return the topic ids that the cluster knows; an unknown id means nothing."""
         if not topics or time.monotonic() < self._ids_again_at:
             return {}
         found = {}
@@ -218,7 +218,7 @@ class Broker:
         return found
 
     def group(self, group_id: str, *, timeout: float | None = None) -> groups.Group | None:
-        """Return who is in a consumer group, None if the cluster can't tell; nobody joins it by asking."""
+        """Return a consumer group, None if the cluster can't describe it; does not join it."""
         try:
             return self._coordinators.describe(group_id, self._timeout if timeout is None else timeout)
         except groups.NoAnswer as error:
@@ -227,24 +227,24 @@ class Broker:
             raise next((one for one in told if isinstance(one, RefusedError)), Unavailable(str(told[0]))) from error
 
     def forget_group(self, group_id: str) -> None:
-        """Remove an empty group, if the cluster lets us."""
+        """Delete an empty group, if the cluster allows it."""
         self._coordinators.forget(group_id, self._timeout)
 
     def end(self) -> None:
-        """Give up what may still be asked of a coordinator."""
+        """Cancel a request to a coordinator that may be under way."""
         self._coordinators.end()
 
     def first_readable(self, tp: TopicPartition, damaged: int, end: int) -> int:
-        """Return the first offset behind a damaged batch, at most `end`, from which the partition can be read."""
+        """Return the first readable offset after a damaged batch, at most `end`."""
         with self._asking("looking behind a damaged batch"):
             return damage.first_readable(self._config, tp, damaged, end)
 
     def compacted(self, topic: str) -> bool:
-        """Tell whether the topic's cleanup policy lets records vanish in the middle."""
+        """Return whether the topic is compacted, so that records may vanish in the middle."""
         return "compact" in self.topic_setting(topic, "cleanup.policy")
 
     def topic_setting(self, topic: str, name: str) -> str:
-        """Return one setting of a topic, whether it is the topic's own or the broker's default."""
+        """Return a setting of a topic, its own or the broker's default."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         with self._asking("asking Kafka for a topic's configuration"):
             found = self._admin.describe_configs([resource], request_timeout=self._timeout)[resource].result(
@@ -253,7 +253,7 @@ class Broker:
         return str(found[name].value)
 
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Create a topic with the cluster's own replication, unless somebody else is quicker."""
+        """Create a topic with the cluster's default replication, unless it exists."""
         wanted = NewTopic(topic, partitions, -1, config=dict(settings))
         with self._asking(f"creating topic {topic}"):
             try:
@@ -271,7 +271,7 @@ def _is_timeout(error: Exception) -> bool:
 
 
 def without_consumer_keys(config: Mapping[str, str]) -> dict[str, str]:
-    """Return what a client that consumes nothing takes of `kafka`; about the rest librdkafka would warn."""
+    """Return the options without consumer keys, of which librdkafka warns in other clients."""
     return {key: value for key, value in config.items() if not key.startswith(_CONSUMER_ONLY)}
 
 
@@ -294,7 +294,7 @@ _CONSUMER_ONLY = (
 
 
 def bad_client_config(error: KafkaException) -> ConfigError:
-    """Return the refusal for a client that librdkafka would not make."""
+    """Return the refusal for options that librdkafka refuses."""
     return ConfigError(
         f"kafka: {error.args[0].str()}", hint="correct that key under kafka; see librdkafka's CONFIGURATION.md"
     )

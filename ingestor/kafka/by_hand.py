@@ -1,4 +1,4 @@
-"""The options of consumers whose partitions are assigned by hand: they join no group, and nobody knows of them."""
+"""The options of consumers whose partitions are assigned by hand: they never join a group."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def by_hand(config: Mapping[str, str], purpose: str, *, isolation: str = "read_committed") -> dict[str, Any]:
-    """Return the user's options, and what reading by hand needs; a position that Kafka no longer has is an error."""
+    """Return the user's options with those for reading by hand; a position that Kafka no longer has is an error."""
     return {
         **config,
-        "group.id": f"ingestor-{purpose}-{uuid.uuid4().hex}",  # librdkafka wants one; it is never joined
+        "group.id": f"ingestor-{purpose}-{uuid.uuid4().hex}",  # required by librdkafka, never joined
         "group.protocol": "classic",
         "enable.auto.commit": "false",
         "auto.offset.reset": "error",

@@ -1,15 +1,15 @@
-"""The consumer group member: polls in big batches, hands out columns, places partitions where the ledger says.
+"""The member of the consumer group: polls large batches, returns columns, starts partitions where the ledger says.
 
-librdkafka serves rebalance callbacks from inside `poll`, and may return records from before such a callback together
-with later ones. Records of a partition that was placed during the very poll that returns them can therefore be of its
-previous life, beyond records that were dropped with it: they are discarded, and the partition is placed once more
-outside any callback, where librdkafka's own versioning keeps old records away. Positions are only ever given with an
-assignment; `seek` races with fetches that are under way.
+librdkafka serves rebalance callbacks inside `poll`. One poll may return records from before such a callback together
+with later ones. If a partition was placed during a poll, records of it from that poll may belong to its earlier
+assignment and lie beyond records that were dropped with it. They are discarded, and the partition is placed again
+outside any callback, where librdkafka's versioning keeps old records out. Positions are set by assignment only, since
+`seek` races with fetches under way.
 
-librdkafka numbers each start, pause and resumption of a partition when it is asked for, and goes by the one that it
-hears of last. A resumption of ours that crosses a start by librdkafka's own thread could leave a partition with the
-older number, and all of its records would be taken for outdated ones: it would never be read again, and nobody told.
-So partitions are resumed before they are given positions, and otherwise not while their fetching may be starting.
+librdkafka gives each start, pause and resume of a partition a version when it is requested, and keeps the version that
+arrives last. If our resume crosses a start by librdkafka's own thread, the partition may keep the older version. Then
+all its records count as outdated and it is silently never read again. So partitions are resumed before they get
+positions, and not while a start may be under way.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ingestor.records import Columns
 
 _CLOSE_SECONDS = 5.0
-_STARTING_SECONDS = 0.2  # a few milliseconds, on a machine that is not overwhelmed
+_STARTING_SECONDS = 0.2  # a start takes a few milliseconds, more on an overloaded machine
 _POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
@@ -66,15 +66,15 @@ class KafkaSource:
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._placed_in_poll: dict[TopicPartition, int] = {}
-        self._damaged: dict[TopicPartition, int] = {}  # where a batch failed its checksum, until placed again
+        self._damaged: dict[TopicPartition, int] = {}  # the offset of a damaged batch, until placed again
         self._routes: dict[str, str] = {}
-        self._given_at = -_STARTING_SECONDS  # when librdkafka was last given positions to start at
+        self._given_at = -_STARTING_SECONDS  # when librdkafka last got positions
         wanted: dict[str, Any] = consumer_options(config, queue_bytes, flush_seconds)
-        wanted["error_cb"] = self._errors.append  # unless the native intake takes errors in
+        wanted["error_cb"] = self._errors.append  # the native intake replaces it
         wanted["logger"] = librdkafka_logger()
         only_topic = topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
         native, why_not = load()
-        self.intake = "native" if native else f"messages: {why_not}"  # for people
+        self.intake = "native" if native else f"messages: {why_not}"  # for the log
         try:
             self._consumer = Consumer(with_plugin(wanted) if native else wanted)
         except KafkaException as error:
@@ -86,7 +86,7 @@ class KafkaSource:
         )
 
     def subscribe(self, listener: Listener) -> None:
-        """Join the group; the listener is asked about every change of the assignment."""
+        """Join the group; the listener decides on every change of the assignment."""
         with asking("subscribing"):
             self._consumer.subscribe(
                 self._topics,
@@ -102,7 +102,7 @@ class KafkaSource:
         self._paused = (self._paused - set(tps)) | waiting
         self._placed_in_poll.update(starts)
         self._forget_damage(starts)
-        # A partition that was paused when it went is still paused when it comes back.
+        # A partition that was paused when it was revoked is still paused.
         self._consumer.resume(_theirs(starts))
         self._give([KafkaTopicPartition(*tp, starts.get(tp, OFFSET_END)) for tp in tps])
         if waiting:
@@ -132,7 +132,7 @@ class KafkaSource:
             self._consumer.incremental_unassign(_theirs(known))
 
     def poll(self, max_records: int, timeout: float) -> Polled:
-        """Return what came within the timeout, at most `max_records`; serve rebalances."""
+        """Return what arrives within the timeout, at most `max_records`; serve rebalances."""
         self._placed_in_poll.clear()
         with asking("polling Kafka"):
             taken = self._intake.take(max_records, timeout)
@@ -151,7 +151,7 @@ class KafkaSource:
         return polled
 
     def _take_events(self, events: Iterable[Event], polled: Polled) -> None:
-        """Take in what is no record; every event is told or raised."""
+        """Sort events into the result; raise permanent failures."""
         for tp, offset, error in events:
             if not tp.topic:
                 _note(error, polled)
@@ -165,9 +165,9 @@ class KafkaSource:
                 _note(error, polled)
 
     def _stop_at_damage(self, came: Iterable[Columns], polled: Polled) -> list[Columns]:
-        """Give nothing of a partition from a corrupt batch on: whoever took it would pass over what is lost.
+        """Remove a partition's records and events from a damaged batch on, so that none is committed past the gap.
 
-        What librdkafka makes of the bytes behind such a batch can also be nonsense, such as another position.
+        librdkafka may misread the bytes behind such a batch and report, for example, a wrong position.
         """
         for tp in self._damaged:
             polled.ends.pop(tp, None)
@@ -183,18 +183,18 @@ class KafkaSource:
         self._placed_in_poll.clear()
         seen = {tp for tp in placed if any(columns.of(tp).any() for columns in came)}
         seen |= (polled.ends.keys() | polled.lost_positions) & placed.keys()
-        for tp in seen:  # told again, if it is still so, after the partition is placed once more
+        for tp in seen:  # reported again if still true after the partition is placed again
             polled.ends.pop(tp, None)
             polled.lost_positions.discard(tp)
         if not seen:
             return came
-        if self._eager:  # may only assign the whole, and the whole was placed in this poll
+        if self._eager:  # it can only assign all partitions, and all were placed in this poll
             seen = set(placed)
         self._assign_again({tp: placed[tp] for tp in seen}, kept={})
         return [_without(columns, dict.fromkeys(seen, 0)) for columns in came]
 
     def reposition(self, moved: Mapping[TopicPartition, int], kept: Mapping[TopicPartition, int]) -> None:
-        """Fetch `moved` from other positions; `kept` are the positions of all others that are not waiting."""
+        """Fetch `moved` from other positions; `kept` are the positions of all others that are being read."""
         ours = {tp: position for tp, position in moved.items() if tp in self._assigned}
         if ours:
             self._assign_again(ours, kept=kept)
@@ -204,8 +204,8 @@ class KafkaSource:
         self._forget_damage(moved)
         again = [KafkaTopicPartition(*tp, offset) for tp, offset in moved.items()]
         with asking("placing partitions"):
-            # Only these: librdkafka fetches again what it has delivered since a partition was assigned or paused
-            # if it is told to resume one that is not paused.
+            # Resume only these. Resuming a partition that is not paused makes librdkafka fetch again from where it
+            # was assigned or paused.
             self._consumer.resume(_theirs(moved))
             if self._eager:
                 others = self._assigned.difference(moved)
@@ -217,7 +217,7 @@ class KafkaSource:
                 self._consumer.pause(_theirs(self._paused))
 
     def pause(self, tps: Iterable[TopicPartition]) -> None:
-        """Fetch no more from these partitions for now; heartbeats go on."""
+        """Stop fetching from these partitions for now; heartbeats go on."""
         new = self._assigned.intersection(tps) - self._paused
         if new:
             self._paused |= new
@@ -234,7 +234,7 @@ class KafkaSource:
                 self._consumer.resume(_theirs(again))
 
     def acknowledge(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Tell Kafka how far the table is, for lag tools only: nobody reads it back, so a failure costs nothing."""
+        """Commit group offsets, for lag tools only. They are never read back, so a failure is only logged."""
         ours = [KafkaTopicPartition(*tp, position) for tp, position in positions.items() if tp in self._assigned]
         if ours:
             try:
@@ -243,16 +243,16 @@ class KafkaSource:
                 librdkafka_logger().debug("offset commit failed: %s", error)
 
     def close(self) -> None:
-        """Leave the group; without an answer from Kafka within a few seconds just go: the session runs out by itself.
+        """Leave the group; if Kafka does not answer within a few seconds, leave it to the session time-out.
 
-        librdkafka waits for ever for a broker that is gone, so it waits on a thread that may be left behind.
+        librdkafka waits without end for a broker that is gone, so it closes on a thread that may be left behind.
         """
         self._intake.close()
         closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS)
         if closing.is_alive():
-            librdkafka_logger().warning("Kafka did not answer: left without leaving the group")
+            librdkafka_logger().warning("Kafka did not answer: closed without leaving the group")
 
     def _by_route(self, columns: Columns) -> Iterator[tuple[str, Columns]]:
         codes_of: dict[str, list[int]] = {}
@@ -271,7 +271,7 @@ class KafkaSource:
 
 
 def _without(columns: Columns, ends: Mapping[TopicPartition, int]) -> Columns:
-    """Return the columns without what is at these offsets of its partition or behind them."""
+    """Return the columns without each partition's records at or above its end here."""
     keep = np.ones(len(columns), dtype=bool)
     for tp, end in ends.items():
         keep &= ~columns.of(tp) | (columns.offsets < end)

@@ -1,9 +1,9 @@
-"""Where a partition can be read again behind a batch that fails its checksum.
+"""Finds where a partition is readable again after a damaged batch, one that fails its checksum.
 
-Kafka's client tells where such a batch begins, not where it ends, and it does not find its way to the next one by
-itself. A batch is the least that a broker gives, so whatever offset of it is asked for, the whole of it comes and
-fails: the first offset that does not fail is the one behind it. It is looked for in growing steps and then by halves,
-with a consumer of its own. Between two damaged batches that lie close a sound one may be passed over; the gap says so.
+librdkafka reports where such a batch begins, not where it ends, and does not skip it. A broker sends whole batches, so
+a fetch at any offset of a damaged batch fails: the first offset that does not fail is the one after it. A separate
+consumer searches for it in growing steps, then by bisection. An intact batch between two nearby damaged ones may be
+skipped; the gap includes it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SILENT_SECONDS = 10.0
 
 
 def first_readable(config: Mapping[str, str], tp: TopicPartition, damaged: int, end: int) -> int:
-    """Return the first offset behind a damaged one, at most `end`, from which the partition can be read."""
+    """Return the first readable offset after a damaged one, at most `end`."""
     consumer = Consumer({**by_hand(config, "damage"), "check.crcs": "true"})
     try:
         return search(lambda offset: _readable(consumer, tp, offset), damaged, end)
@@ -36,7 +36,7 @@ def first_readable(config: Mapping[str, str], tp: TopicPartition, damaged: int, 
 
 
 def search(readable: Callable[[int], bool], damaged: int, end: int) -> int:
-    """Return an offset behind `damaged` that is readable while the one before is not; `end` counts as readable."""
+    """Return an offset above `damaged` that is readable while the one before is not; `end` counts as readable."""
     bad, step = damaged, 1
     while (good := min(end, bad + step)) < end and not readable(good):
         bad, step = good, step * 2
@@ -50,7 +50,7 @@ def search(readable: Callable[[int], bool], damaged: int, end: int) -> int:
 
 
 def _readable(consumer: Consumer, tp: TopicPartition, offset: int) -> bool:
-    """Tell whether what Kafka gives from an offset on begins with something sound."""
+    """Return whether the batch at an offset is intact."""
     consumer.assign([KafkaTopicPartition(tp.topic, tp.partition, offset)])
     deadline = time.monotonic() + _SILENT_SECONDS
     while time.monotonic() < deadline:
@@ -65,5 +65,5 @@ def _readable(consumer: Consumer, tp: TopicPartition, offset: int) -> bool:
             return True
         if error.code() == KafkaError._BAD_MSG:
             return False
-    msg = f"Kafka does not tell where {tp} can be read again behind offset {offset}"
+    msg = f"Kafka sent neither a record nor an error of {tp} at offset {offset} in {_SILENT_SECONDS:g} s"
     raise Unavailable(msg)

@@ -1,4 +1,4 @@
-"""From librdkafka's messages to columns: the one place that touches every record, so nothing of it runs in Python."""
+"""Turns confluent_kafka's messages into columns. It touches every record, so all work per record is done in C."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def extract_topics(messages: list[Message]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """Return the topics that records are of, at least one of them, and each record's index into the topics."""
+    """Return the topics of messages, of which there is at least one, and each message's index into them."""
     count = len(messages)
     first: str = messages[0].topic()  # type: ignore[assignment]  # a record has a topic
     if countOf(map(Message.topic, messages), first) == count:  # a set would hash every name
@@ -30,24 +30,24 @@ def extract_topics(messages: list[Message]) -> tuple[tuple[str, ...], npt.NDArra
 
 
 class Stamps(NamedTuple):
-    """The timestamps of messages, -1 for whatever has none; their types only where somebody asked for them."""
+    """The timestamps of messages, -1 for none; their types only if configured."""
 
     ms: npt.NDArray[np.int64]
     types: npt.NDArray[np.int8] | None
 
     @property
     def all_there(self) -> bool:
-        """Tell whether every message has a timestamp: then none is an event, for librdkafka gives events none."""
+        """Return whether every message has a timestamp; then none is an event, since events have no timestamp."""
         return len(self.ms) == 0 or bool(self.ms.min() >= 0)
 
 
 def extract_stamps(messages: list[Message], extras: Collection[str]) -> Stamps:
-    """Return what messages say about time."""
+    """Return the timestamps of messages."""
     count = len(messages)
     if "timestamp_type" in extras:
         stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
         return Stamps(stamps[1::2].copy(), stamps[0::2].astype(np.int8))
-    # In two thirds of the time that the above takes.
+    # This takes two thirds of the time of the above.
     return Stamps(np.fromiter(map(itemgetter(1), map(Message.timestamp, messages)), np.int64, count), None)
 
 
@@ -58,7 +58,7 @@ def extract(
     topic_codes: npt.NDArray[np.int32],
     extras: Collection[str],
 ) -> Columns:
-    """Turn messages into columns; the accessors run in C, nothing else is called per record."""
+    """Turn messages into columns; only the C accessors run per record."""
     count = len(messages)
     return Columns(
         topics=topics,
@@ -73,12 +73,12 @@ def extract(
     )
 
 
-# Of the records that become one piece: far below the 2 GiB that Arrow's 32-bit offsets reach; the last may go beyond.
+# The size of one piece, which its last record may exceed. Far below the 2 GiB limit of Arrow's 32-bit offsets.
 PORTION_BYTES = 16 << 20
 
 
 def portions(messages: list[Message], extras: Collection[str]) -> Iterator[list[Message]]:
-    """Yield records in pieces of a bounded size, in their order; nearly always there is one."""
+    """Yield records in order, in pieces of bounded size; nearly always there is one piece."""
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     if "key" in extras:
         sizes += np.fromiter((len(message.key() or b"") for message in messages), np.int64, len(messages))
@@ -95,6 +95,6 @@ def _header_bytes(message: Message) -> int:
 
 
 def extract_all(messages: list[Message], extras: Collection[str], stamps: Stamps | None = None) -> Columns:
-    """Turn messages of any topics into columns."""
+    """Turn messages of any number of topics into columns."""
     topics, codes = extract_topics(messages)
     return extract(messages, stamps or extract_stamps(messages, extras), topics, codes, extras)

@@ -1,10 +1,10 @@
-"""Who is in a consumer group, asked of its coordinator: under the classic protocol and under KIP-848.
+"""Asks the coordinator of a consumer group for its members, under the classic protocol and KIP-848.
 
-A process of its own asks. When the connection to the coordinator is lost at the wrong moment, librdkafka's requests to
-coordinators end the whole process by an assertion (confluentinc/librdkafka issue 4605, of 2024 and open in 2026-04): a
-broker that is killed would take every ingestor with it that just wants to know why nothing is assigned.
+A child process asks. If the connection to the coordinator is lost at the wrong moment, librdkafka's request aborts the
+whole process by an assertion (confluentinc/librdkafka issue 4605, of 2024, open in 2026-04). A killed broker would
+then take down every ingestor that asks why nothing is assigned.
 
-This file is both sides. The other process runs it as a script, so at its top it imports nothing of this package.
+This file is both parent and child. The child runs it as a script, so it imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 _REBALANCING = (
     ConsumerGroupState.PREPARING_REBALANCING,
     ConsumerGroupState.COMPLETING_REBALANCING,
-    ConsumerGroupState.UNKNOWN,  # KIP-848 has states for which the client has no name
+    ConsumerGroupState.UNKNOWN,  # KIP-848 has states that the client does not know
 )
-# What a broker says for a moment while it takes a group over, be it the first group of a new cluster.
+# A broker's answers while it takes over a group, for example the first group of a new cluster.
 _COORDINATOR_MOVES = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
 _ASK_AGAIN_SECONDS = 0.3
-_START_SECONDS_MAX = 20.0  # of the other process, on a machine that is overwhelmed
+_START_SECONDS_MAX = 20.0  # for the child's start on an overloaded machine
 _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group as its coordinator sees it; one that nobody has ever joined has no members."""
+    """A consumer group as its coordinator sees it; a group that does not exist has no members."""
 
-    members: tuple[str, ...]  # the client id and host of each
-    rebalancing: bool = False  # it waits for its members, and for dead ones until their sessions are out
+    members: tuple[str, ...]  # client id and host of each
+    rebalancing: bool = False  # it waits for its members; for dead ones until their sessions time out
 
     @property
     def shown(self) -> str:
@@ -54,8 +54,8 @@ class Group:
         return ", ".join(self.members[:_SHOWN]) + (", …" if len(self.members) > _SHOWN else "")
 
 
-class NoAnswer(Exception):  # noqa: N818 - what Kafka said instead, for the caller to classify
-    """Kafka did not tell; `errors` is what it said, the outcome first and then what was heard meanwhile."""
+class NoAnswer(Exception):  # noqa: N818 - the caller classifies its errors
+    """Kafka gave no answer; `errors` has the request's error first, then those of the error callback."""
 
     def __init__(self, errors: list[KafkaError]) -> None:
         super().__init__("; ".join(error.str() for error in errors))
@@ -63,7 +63,7 @@ class NoAnswer(Exception):  # noqa: N818 - what Kafka said instead, for the call
 
 
 class Coordinators:
-    """Asks the coordinators of groups, one question at a time."""
+    """Asks the coordinators of groups, one request at a time."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = dict(config)
@@ -72,17 +72,17 @@ class Coordinators:
         self._ended = False
 
     def describe(self, group_id: str, seconds: float) -> Group | None:
-        """Return a group; None if the cluster can't tell, as librdkafka's mock cluster. Waits so long for an answer."""
+        """Return a group, None if the cluster can't describe groups (librdkafka's mock); wait at most `seconds`."""
         answer = self._ask({"describe": group_id, "seconds": seconds})
         return None if answer is None else Group(tuple(answer["members"]), answer["rebalancing"])
 
     def forget(self, group_id: str, seconds: float) -> None:
-        """Remove an empty group, if the cluster lets us; it would go by itself some day."""
+        """Delete an empty group if the cluster allows it; otherwise Kafka expires it."""
         with contextlib.suppress(NoAnswer):
             self._ask({"forget": group_id, "seconds": seconds})
 
     def end(self) -> None:
-        """Leave no process behind, and start none any more."""
+        """Kill the child, and start no other."""
         with self._lock:
             self._ended = True
             other = self._other
@@ -90,11 +90,11 @@ class Coordinators:
             other.kill()
             other.wait()
 
-    def _ask(self, question: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as the other process answers
+    def _ask(self, question: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         with self._lock:
             if self._ended:
                 raise NoAnswer([KafkaError(KafkaError._DESTROY, "the process ends")])
-            # -P: this folder is no place to look for modules, for it has an http and others that Python has too.
+            # -P keeps this folder off the module path: names here may hide modules of the standard library.
             command = [sys.executable, "-P", __file__]
             pipe = subprocess.PIPE
             other = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)  # noqa: S603 - ourselves
@@ -103,7 +103,7 @@ class Coordinators:
         with self._lock:
             self._other = None
         if not said.endswith(b"\n"):
-            raise NoAnswer([KafkaError(KafkaError._FAIL, "Kafka's client died while it asked")])
+            raise NoAnswer([KafkaError(KafkaError._FAIL, "the Kafka client died during the request")])
         answer = json.loads(said)
         if "errors" in answer:
             raise NoAnswer([KafkaError(code, text) for code, text in answer["errors"]])
@@ -111,7 +111,7 @@ class Coordinators:
 
 
 def _talk(other: subprocess.Popen[bytes], question: Mapping[str, Any]) -> bytes:
-    """Put a question, and return what is said until the other process ends, or until it has had its time."""
+    """Send a question to the child, and return its answer; kill the child after the time limit."""
     with contextlib.suppress(BrokenPipeError), other:
         assert other.stdin is not None  # noqa: S101 - for the type checker
         assert other.stdout is not None  # noqa: S101 - same
@@ -128,11 +128,11 @@ def _talk(other: subprocess.Popen[bytes], question: Mapping[str, Any]) -> bytes:
     return b""
 
 
-# --- the other process ---
+# --- the child process ---
 
 
 def _main() -> None:
-    """Answer the one question that comes in, and end with whoever asked."""
+    """Answer one question; end when the parent ends."""
     question = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_asker, daemon=True).start()
     heard: list[KafkaError] = []

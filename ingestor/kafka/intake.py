@@ -1,4 +1,4 @@
-"""Where a consumer's records come in as columns: `MessageIntake` by confluent_kafka's messages, `native` without."""
+"""How a consumer's records become columns: `MessageIntake` uses confluent_kafka's messages, `native` does not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Event(NamedTuple):
-    """What Kafka says of a partition that is no record: its end, or what is wrong. Without a topic: of everything."""
+    """A partition's end or error; without a topic it is an error of the whole client."""
 
     tp: TopicPartition
     offset: int
@@ -30,44 +30,44 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class TakenIn:
-    """What one poll took in."""
+    """The result of one poll."""
 
     columns: list[Columns]  # none of them empty
     events: list[Event]
-    mixed: bool = True  # records may be from before a rebalance that the very same poll has served
+    mixed: bool = True  # records may be from before a rebalance that the same poll served
 
 
 class Intake(Protocol):
-    """Takes in what a consumer reads, and serves its rebalances meanwhile."""
+    """Reads from a consumer and serves its rebalances."""
 
     def expect(self, tps: Iterable[TopicPartition]) -> None:
-        """Be ready for partitions: told before the consumer is assigned them, each time."""
+        """Prepare for partitions; called each time before the consumer is assigned them."""
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """Expect nothing more of partitions that have gone."""
+        """Stop expecting partitions; called after they were revoked."""
 
     def take(self, max_records: int, timeout: float) -> TakenIn:
-        """Return what came within the timeout."""
+        """Return what arrives within the timeout."""
 
     def close(self) -> None:
-        """Let go of the consumer: told before it is closed."""
+        """Release the consumer; called before it is closed."""
 
 
 class MessageIntake:
-    """Takes in confluent_kafka's messages: works wherever that does."""
+    """Reads by confluent_kafka's messages; works wherever confluent_kafka does."""
 
     def __init__(self, consumer: Consumer, extras: Collection[str], only_topic: str | None) -> None:
         self._consumer = consumer
         self._extras = extras
-        self._only_topic = only_topic  # the listener refuses all others
+        self._only_topic = only_topic  # if given, no other topic can be assigned
 
     def expect(self, tps: Iterable[TopicPartition]) -> None:
-        """Do nothing: all comes by the consumer's own queue."""
+        """Do nothing: everything arrives on the consumer's own queue."""
 
     forget = expect
 
     def take(self, max_records: int, timeout: float) -> TakenIn:
-        """Return what came within the timeout."""
+        """Return what arrives within the timeout."""
         messages = self._consumer.consume(max_records, timeout)
         stamps = extract_stamps(messages, self._extras)
         events: list[Event] = []
@@ -89,11 +89,11 @@ class MessageIntake:
         return extract(messages, stamps, (self._only_topic,), codes, self._extras)
 
     def close(self) -> None:
-        """Do nothing: the consumer holds all."""
+        """Do nothing: the consumer owns everything."""
 
 
 def without_events(messages: list[Message]) -> tuple[list[Message], list[Event]]:
-    """Return the messages that are records, and what the others say."""
+    """Return the messages that are records, and the others as events."""
     errors = list(map(Message.error, messages))
     events = [
         Event(TopicPartition(message.topic() or "", message.partition() or 0), message.offset() or 0, error)

@@ -1,4 +1,4 @@
-"""librdkafka's own mock cluster, for the demo: a broker that lives in this process."""
+"""librdkafka's mock cluster for the demo: a broker inside this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 class MockCluster:
-    """One mock broker, and a producer of its records."""
+    """One mock broker with a producer."""
 
     def __init__(self) -> None:
         self._producer = Producer({"test.mock.num.brokers": 1, "linger.ms": 5, "log_level": 0})

@@ -1,4 +1,4 @@
-"""What librdkafka is told for our consumer: what the guarantee needs, what the user says, what is better otherwise."""
+"""The consumer's options: those that the guarantee needs, then the user's, then better defaults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# What the guarantee needs of librdkafka; settings refuses other values of these keys.
+# The guarantee needs these; `config/options.py` refuses other values.
 _OURS = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
@@ -15,7 +15,7 @@ _OURS = {
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
 }
-# What is better here than librdkafka's defaults, unless the user says otherwise.
+# Better defaults than librdkafka's; the user's values win.
 _BETTER = {
     "check.crcs": "true",
     "topic.metadata.refresh.interval.ms": "30000",
@@ -24,39 +24,39 @@ _BETTER = {
     "socket.keepalive.enable": "true",
 }
 _MESSAGE_OVERHEAD_BYTES = 512
-# An answer of the broker comes packed, and librdkafka unpacks all of it at once, whatever its queue may hold. So it is
-# so small that one which packs 64 times unpacks to as much as the queue may hold: the queue, once more.
+# librdkafka decompresses a whole fetch response at once, whatever the queue's limit. So a response is limited such that
+# one compressed 64 times fills the queue once more.
 _PACKED_TIMES = 64
 _ANSWER_BYTES_MIN = 64 << 10
 _ANSWER_BYTES_MAX = 50 << 20  # librdkafka's own default
 _GATHERED_BYTES = 128 << 10
-# librdkafka refuses more of its own keys, and our user has set none of them.
+# librdkafka's upper limits of these keys.
 _QUEUE_KBYTES_MAX = 2_097_151
 _QUEUE_MESSAGES_MAX = 10_000_000
-_REQUEST_BYTES = 1_000_000  # its default of message.max.bytes, which must not exceed an answer; a consumer sends less
-_WAIT_SECONDS_MAX = 0.5  # librdkafka's own
+_REQUEST_BYTES = 1_000_000  # librdkafka's default of message.max.bytes, which must not exceed fetch.max.bytes
+_WAIT_SECONDS_MAX = 0.5  # librdkafka's default
 _LIMITS = frozenset(("fetch.max.bytes", "max.partition.fetch.bytes", "fetch.message.max.bytes"))
 
 
 def consumer_options(config: Mapping[str, str], queue_bytes: int, flush_seconds: float) -> dict[str, str]:
-    """Return all options of a consumer that reads ahead about so many bytes, for files that are so long open."""
+    """Return all options of a consumer that prefetches about `queue_bytes`, for drafts open for `flush_seconds`."""
     ahead = _reading_ahead(queue_bytes, config)
     return {**_BETTER, **ahead, **_gathering(config, ahead, flush_seconds), **config, **_OURS}
 
 
 def _reading_ahead(queue_bytes: int, config: Mapping[str, str]) -> dict[str, str]:
-    """Return what keeps what librdkafka reads ahead near a number of bytes.
+    """Return options that keep librdkafka's prefetch near `queue_bytes`.
 
-    Its queue may be overfilled by one answer of each broker, unpacked, and each message costs half a KiB beside its
-    payload. A broker sends one batch at the least, however large: that one is bounded by whoever has sent it. A queue
-    that was full is looked at again soon: by default only after a second, in which we would wait.
+    One decompressed response per broker may exceed the queue's limit, and each message costs half a KiB beside its
+    payload. A broker sends at least one batch, however large; only its producer bounds that. The short
+    `fetch.queue.backoff.ms` makes librdkafka fetch again soon after a full queue; its default is a second.
     """
     answer = min(max(_ANSWER_BYTES_MIN, queue_bytes // _PACKED_TIMES), _ANSWER_BYTES_MAX)
     request = _number(config, "message.max.bytes")
-    if request is not None:  # librdkafka wants answers to be no smaller
+    if request is not None:  # librdkafka requires fetch.max.bytes to be at least this
         answer = max(answer, request)
     room = _number(config, "receive.message.max.bytes")
-    if room is not None:  # and to fit in here
+    if room is not None:  # and at most this less 512
         answer = min(answer, max(1, room - 512))
     return {
         "queued.max.messages.kbytes": str(min(max(1 << 10, queue_bytes >> 10), _QUEUE_KBYTES_MAX)),
@@ -69,16 +69,16 @@ def _reading_ahead(queue_bytes: int, config: Mapping[str, str]) -> dict[str, str
 
 
 def _number(config: Mapping[str, str], key: str) -> int | None:
-    """Return what the user says of a key, None if nothing that is a number: librdkafka then says why not."""
+    """Return the user's number for a key, None if there is none; librdkafka refuses text."""
     text = config.get(key, "")
     return int(text) if text.isdecimal() else None
 
 
 def _gathering(config: Mapping[str, str], ahead: Mapping[str, str], flush_seconds: float) -> dict[str, str]:
-    """Return what lets the broker gather records before it answers, for at most a tenth of the time till the flush.
+    """Return options that let the broker collect records before it responds, for at most a tenth of `flush_seconds`.
 
-    By default each batch of a producer is an answer of its own: hundreds per second, which cost broker and us more than
-    the records do. What a broker may put into an answer has to be more than what it waits for, else it always waits.
+    By default each producer batch is one response: hundreds per second, which cost more than the records. The maximum
+    size of a response must exceed the minimum that the broker waits for, otherwise it always waits.
     """
     if config.keys() & _LIMITS:
         return {}
@@ -88,9 +88,9 @@ def _gathering(config: Mapping[str, str], ahead: Mapping[str, str], flush_second
 
 
 def subscription(config: Mapping[str, str], topics: Sequence[str]) -> list[str]:
-    """Return what to subscribe to.
+    """Return the topics to subscribe to.
 
-    A broker (KIP-848) matches regexes against whole names, where librdkafka matches their beginning.
+    Under KIP-848 the broker matches regexes against whole names; librdkafka matches their beginning.
     """
     if config.get("group.protocol") != "consumer":
         return list(topics)

@@ -1,12 +1,11 @@
-"""Sends records to Kafka, each portion in one Kafka transaction: all of it is there for readers, or nothing.
+"""Sends records to Kafka, each portion in one Kafka transaction: readers see all of it or nothing.
 
-Why transactions, and not an idempotent producer alone: idempotence keeps one producer from doubling what it repeats
-itself, but it can't keep two processes apart. A publisher that was stopped in the middle and goes on minutes later
-would send what another has sent meanwhile. `start` closes that: the broker ends whatever is open under the same
-transactional id and refuses everything that an older holder of that id still sends. After it, what has got to a topic
-is settled, so a look at the topic (`scan`) tells for certain what is left to send.
+An idempotent producer alone is not enough: it prevents duplicates of its own retries, but not those of two processes. A
+publisher that was stopped and continues minutes later would send what another has sent meanwhile. `start` prevents
+that: the broker ends any open transaction of the transactional id, and refuses everything that an older holder of the
+id still sends. After it, the content of the topic is settled, so reading the topic (`scan`) shows what is left to send.
 
-Whoever reads dead letters should read committed records only (`isolation.level=read_committed`).
+Readers of dead letters should read committed records only (`isolation.level=read_committed`).
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ _REASON_SECONDS_MAX = 5.0
 _ABORTING = "aborting in Kafka"
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
-_FOLLOWING = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE)  # from another one's failure
+_FOLLOWING = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE)  # follow from another failure
 _OURS = {
     "enable.idempotence": "true",
     "transaction.timeout.ms": str(_TRANSACTION_SECONDS * 1000),
 }
-# With several requests under way, librdkafka waits in vain for those behind the one that was refused.
+# With several requests under way, librdkafka never gets answers for those behind a refused one.
 _ONE_BY_ONE = {"batch.num.messages": "1", "max.in.flight.requests.per.connection": "1"}
 _BETTER = {
     "linger.ms": "5",
@@ -54,7 +53,7 @@ _BETTER = {
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to send, and the one that it was made of."""
+    """A record to send, and the coordinate of its original."""
 
     origin: Coordinate
     topic: str
@@ -64,7 +63,7 @@ class Outgoing:
 
 
 class Sender:
-    """A producer under one transactional id. Raises Fenced as soon as another process has taken that id over."""
+    """A producer with a transactional id. Raises Fenced once another process has taken over the id."""
 
     def __init__(self, config: Mapping[str, str], transactional_id: str) -> None:
         self._config: dict[str, Any] = {**_BETTER, **without_consumer_keys(config), **_OURS}
@@ -80,11 +79,14 @@ class Sender:
             raise bad_client_config(error) from error
 
     def start(self) -> None:
-        """Take the id over: return when what its last holder sent is settled, and no more can come from there."""
+        """Take over the id; afterwards its last holder's records are settled, and it can send no more."""
         self._until_done(self._producer.init_transactions, doing="taking over the transactional id")
 
     def send(self, messages: Sequence[Outgoing]) -> None:
-        """Send all, in order within a partition; return when all are there. Of what raises, `start` finds out."""
+        """Send all records, in order within a partition, and wait until they are committed.
+
+        After an error it is unknown what was sent; `start` settles it.
+        """
         if not messages:
             return
         try:
@@ -92,7 +94,7 @@ class Sender:
         except TooLargeError:
             if self._one_by_one:
                 raise
-            # A broker refuses a batch by its size, and a batch of many may be too large where each record is not.
+            # A broker refuses whole batches: one may be too large although each of its records is not.
             self._one_by_one = True
             self._producer = self._make()
             self.start()
@@ -106,14 +108,14 @@ class Sender:
         for message in messages:
             self._produce(message, failed, deadline)
         while not failed and len(self._producer) and time.monotonic() < deadline:
-            self._poll(_POLL_SECONDS)  # not flush: it waits for what a failed transaction never sends
+            self._poll(_POLL_SECONDS)  # not `flush`, which waits for records that a failed transaction never sends
         if failed:
             self._await_reason(failed)
         left = len(self._producer)
         if failed or left:
             failure = _failure(failed, left)
             if self._one_by_one or not isinstance(failure, TooLargeError):
-                self._abort()  # else a new producer does so by its start
+                self._abort()  # otherwise the new producer's start does it
             raise failure
         self._until_done(self._producer.commit_transaction, doing="committing to Kafka")
 
@@ -141,23 +143,23 @@ class Sender:
             failed.append((message, KafkaError(KafkaError._TIMED_OUT)))
 
     def _await_reason(self, failed: Sequence[tuple[Outgoing, KafkaError]]) -> None:
-        """Wait for the report on the record that failed the transaction: only there stands why."""
+        """Wait for the delivery report of the record that failed the transaction: only it has the cause."""
         deadline = time.monotonic() + _REASON_SECONDS_MAX
         while not _reasons(failed) and len(self._producer) and time.monotonic() < deadline:
             self._poll(_POLL_SECONDS)
 
     def _poll(self, seconds: float) -> None:
-        """Serve delivery reports; what is fatal for the client comes out here, or at its next call."""
+        """Serve delivery reports; a fatal error is raised here or at the next call."""
         with _understood("sending to Kafka"):
             self._producer.poll(seconds)
 
     def _abort(self) -> None:
-        """Take back what was sent; if that fails too, `start` does it next time."""
+        """Abort the transaction; if that fails too, the next `start` does it."""
         with contextlib.suppress(Unavailable, RefusedError):
             self._until_done(self._producer.abort_transaction, doing=_ABORTING)
 
     def _until_done(self, call: Callable[[float], None], *, doing: str) -> None:
-        """Repeat a call while Kafka says that it may be repeated, and time is left."""
+        """Repeat a call while its error is retriable and time is left."""
         deadline = time.monotonic() + _ANSWER_SECONDS
         while True:
             try:
@@ -174,7 +176,7 @@ class Sender:
 
 
 def _reasons(failed: Sequence[tuple[Outgoing, KafkaError]]) -> list[tuple[Outgoing, KafkaError]]:
-    """Return the failures that tell why: records that were thrown away or not even taken after one of them do not."""
+    """Return the failures that are causes; records that were purged or refused after one of them are left out."""
     return [(sent, error) for sent, error in failed if error.code() not in _FOLLOWING]
 
 
@@ -192,7 +194,7 @@ def _understood(doing: str) -> Any:  # noqa: ANN401 - a context manager's type s
 
 
 def _told(error: KafkaException | SystemError) -> KafkaError:
-    """Return what Kafka said; if it was while a delivery report was served, Python wraps it in a SystemError."""
+    """Return Kafka's error; Python wraps one that is raised during a delivery report in a SystemError."""
     cause = error.__cause__ if isinstance(error, SystemError) else error
     if not isinstance(cause, KafkaException):
         raise error
@@ -201,11 +203,11 @@ def _told(error: KafkaException | SystemError) -> KafkaError:
 
 
 class TooLargeError(RefusedError):
-    """A record is larger than its topic takes."""
+    """A record is larger than its topic allows."""
 
 
 def _failure(failed: Sequence[tuple[Outgoing, KafkaError]], left: int) -> Exception:
-    """Return the failure that counts among those of many records: the others only follow from it."""
+    """Return the failure that caused those of the other records."""
     for sent, error in failed:
         if error.code() in _TOO_LARGE:
             size = len(sent.value or b"") + sum(len(name) + len(value or b"") for name, value in sent.headers)

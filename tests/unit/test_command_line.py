@@ -51,7 +51,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         (
             Unavailable("Kafka: no answer"),
             4,
-            "program: Kafka: no answer — see that Kafka and the table's store can be reached; `ingestor check` tells",
+            "program: Kafka: no answer — see that Kafka and the table's store are reachable; try `ingestor check`",
         ),
         (ValueError("no\n  such"), 1, "program: ValueError: no such — set log.level: DEBUG to see where"),
         (KeyboardInterrupt(), 1, INTERRUPTED),
