@@ -1,6 +1,6 @@
 """Builds the library from the C sources here: `python -m ingestor.kafka.native.build`, or hatchling's hook.
 
-A package that was built without one works all the same: records then come in by Python's objects, at a higher price.
+Without a compiler the package works too: records are then read as Python objects, which costs more CPU.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def build(*, sources: Sequence[Path] = SOURCES, target: Path = TARGET, flags: tu
 
 
 def platform_tag() -> str:
-    """Return a wheel's tag for this machine; the library needs nothing of Python, so any Python 3 will do."""
+    """Return a wheel's tag for this machine; the library does not use Python's ABI, so any Python 3 works."""
     return f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
 
 def main() -> int:
-    """Build, and say so where it can't be."""
+    """Build; if that fails, print why and succeed all the same."""
     why = build()
     if why:
         sys.stderr.write(f"ingestor: without the native library records cost more CPU: {why}\n")

@@ -1,18 +1,22 @@
 /*
- * Takes records off a librdkafka queue and lays them out as columns, without a Python object for any of them.
+ * Reads records from a librdkafka queue into columns, without a Python object per record. See README.md.
  *
- * This is a plugin of librdkafka (plugin.library.paths): librdkafka loads it, calls `conf_init`, and tells it of the
- * client that is made; Python asks for that client on the same thread, by `take_client`. `take` then fills a batch from a
- * queue. Of librdkafka's ways to read one, that by a callback takes transaction markers of a partition's previous life for
- * present ones, by which records could be passed over, and that by events costs a lock and two looks at the clock more
- * for each record. The one by arrays of messages, which confluent_kafka uses too, calls the client's error callback for
- * some errors. Confluent_kafka's own would want Python's lock then, which we do not hold, and end the process; so it is
- * replaced by ours, `note`, which only writes down what it is told. `take` hands that out with the rest.
+ * This is a librdkafka plugin (plugin.library.paths). librdkafka loads it, calls `conf_init`, and calls its `on_new`
+ * interceptor with each client that is created. Python then gets that client on the same thread by `take_client`, and
+ * fills batches by `take`.
  *
- * A batch's columns are ours until Python has taken them over; it gives each back by `give_back`.
+ * `take` reads by rd_kafka_consume_batch_queue, as confluent_kafka does. librdkafka has two other ways. The one by a
+ * callback handles transaction markers before it checks whether they are outdated, so a marker of an earlier assignment
+ * could move the position past records. The one by events costs a lock and two clock readings more per record.
+ *
+ * rd_kafka_consume_batch_queue calls the client's error callback for some errors. confluent_kafka's callback expects a
+ * call of confluent_kafka on this thread, and would end the process. So `on_new` replaces it by `note`, which only stores
+ * the error. `take` returns the stored errors as events.
+ *
+ * A batch's columns belong to this library until Python takes them over; Python frees each by `give_back`.
  *
  * librdkafka's functions are looked up in the library that confluent_kafka has loaded, so nothing is linked and no
- * header is needed: what is declared here is its public interface, whose binary form its version 1 promises to keep.
+ * header is needed. What is declared here is librdkafka's public C interface, whose ABI it guarantees to keep.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dlfcn.h>
@@ -63,11 +67,11 @@ static void copy_text(char *to, size_t room, const char *text) {
     snprintf(to, room, "%s", text ? text : "");
 }
 
-/* --- getting hold of a client --------------------------------------------------------------------------------------- */
+/* --- the client ----------------------------------------------------------------------------------------------------- */
 
 enum { ERRORS_MAX = 16 };
 
-/* What this thread's calls of librdkafka were told by the error callback; the oldest goes if nobody asks for them. */
+/* The errors of this thread's calls of librdkafka; when there is no room, the oldest is dropped. */
 static _Thread_local struct {
     client *of;
     int error;
@@ -85,7 +89,10 @@ static void note(client *of, int error, const char *text, void *opaque) {
 
 static _Thread_local client *made_here;
 
-/* Called by librdkafka at the end of making a client, when nobody else has it yet: so its configuration may be changed. */
+/* The `on_new` interceptor. rd_kafka_new calls it on the caller's thread, right after it has copied the configuration
+ * into the client, and before it creates the client's queues and starts its threads. So nothing reads `conf` at the same
+ * time, and nothing has read error_cb yet: changing it here is safe, and as if the application had set it. `conf` is
+ * the client's own configuration; it is const only by its type. */
 static int remember(client *made, const config *conf, void *opaque, char *text, size_t text_bytes) {
     (void)opaque, (void)text, (void)text_bytes;
     kafka.set_on_error((config *)conf, note);
@@ -93,7 +100,8 @@ static int remember(client *made, const config *conf, void *opaque, char *text, 
     return 0;
 }
 
-/* Tells whether errors come to us indeed; librdkafka shows a callback as its address. */
+/* Returns whether the client's error callback is ours; rd_kafka_conf_get returns a callback as its address. It is not if
+ * a later plugin has set another, or if a future librdkafka calls on_new with a copy of the configuration. */
 static int errors_are_noted(client *of) {
     char ours[64], found[64];
     size_t bytes = sizeof found;
@@ -101,20 +109,20 @@ static int errors_are_noted(client *of) {
     return !kafka.get_config(kafka.config_of(of), "error_cb", found, &bytes) && !strcmp(ours, found);
 }
 
-/* Called by librdkafka when a configuration names this plugin. */
+/* Called by librdkafka when a configuration with this plugin is set. */
 int conf_init(config *conf, void **opaque, char *text, size_t text_bytes) {
     (void)opaque, (void)text, (void)text_bytes;
     return kafka.add_on_new(conf, "ingestor", remember, NULL);
 }
 
-/* Returns the client that this thread has made last, once; NULL if there is none whose errors would come to us. */
+/* Returns the client that this thread created last, once; NULL if there is none or its error callback is not ours. */
 client *take_client(void) {
     client *taken = made_here;
     made_here = NULL;
     return taken && errors_are_noted(taken) ? taken : NULL;
 }
 
-/* Looks librdkafka's functions up; returns the name of one that is missing, NULL if all are there. */
+/* Looks up librdkafka's functions; returns the name of one that is missing, NULL if there is none. */
 const char *attach(const char *library) {
     void *loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!loaded)
@@ -147,25 +155,25 @@ typedef struct {
     int64_t used, room;
 } column;
 
-typedef struct { /* one of Arrow's binary columns */
+typedef struct { /* an Arrow binary column */
     column starts, data, valid;
     int64_t nulls;
 } binary;
 
-typedef struct { /* what is no record; of the whole client if it has no topic */
+typedef struct { /* a partition's end or error; without a topic an error of the whole client */
     int32_t error, partition;
     int64_t offset;
     char topic[256], text[512];
 } event;
 
 typedef struct {
-    /* told by Python: how much to take at the most, of what, and how much is likely to come */
+    /* set by Python: the limits, the wanted columns, and an estimate */
     int64_t records_max, bytes_max, records_likely, bytes_likely;
     int32_t wanted;
-    /* filled */
+    /* set by `take` */
     int32_t out_of_memory;
     int64_t records, bytes;
-    column topics, topic_names; /* the topics as librdkafka knows them, their names, each ended by NUL */
+    column topics, topic_names; /* librdkafka's topic handles, and their names, each with a NUL at its end */
     column topic_codes, partitions, offsets, timestamps, timestamp_types;
     binary payloads, keys;
     column header_starts;
@@ -173,12 +181,12 @@ typedef struct {
     column events;
 } batch;
 
-typedef struct { /* what was read at once, and how far it is taken in */
+typedef struct { /* the messages of one read, and the index of the next one to put into columns */
     message *came[AT_ONCE_MAX];
     int64_t count, at;
 } reading;
 
-/* Returns where so many more bytes go, NULL if there is no memory for them: then the batch is of no use. */
+/* Makes room for more bytes and returns their address; without memory returns NULL and marks the batch as unusable. */
 static void *more(batch *into, column *one, int64_t bytes) {
     if (one->used + bytes > one->room || !one->bytes) {
         int64_t room = 2 * one->room;
@@ -247,7 +255,7 @@ static void begin(batch *into, binary *one, int64_t records, int64_t bytes) {
 
 /* --- from messages to columns ---------------------------------------------------------------------------------------- */
 
-/* Tells the place of a topic among those that were met; most often it is that of the record before. */
+/* Puts the index of a record's topic in `topics`, adding a new topic; most often it is that of the record before. */
 static void put_topic(batch *into, topic *wanted) {
     topic **met = (topic **)into->topics.bytes, **place;
     int32_t count = (int32_t)(into->topics.used / (int64_t)sizeof *met);
@@ -272,7 +280,7 @@ static void put_headers(batch *into, const message *record) {
     const char *name;
     const void *value;
     size_t value_bytes;
-    /* None, or not to be read: no headers, as confluent_kafka has it. */
+    /* No headers, also if they can't be parsed: as in confluent_kafka. */
     if (kafka.headers(record, &found))
         found = NULL;
     for (size_t index = 0; found && !kafka.header(found, index, &name, &value, &value_bytes); index++) {
@@ -322,7 +330,7 @@ static void put_event_of(batch *into, const message *one) {
     }
 }
 
-/* Hands out what this thread has noted of a client. */
+/* Puts the errors that this thread has stored of a client. */
 static void put_errors(batch *into, const client *of) {
     unsigned at = errors_noted > ERRORS_MAX ? errors_noted - ERRORS_MAX : 0;
     for (; at < errors_noted; at++)
@@ -336,7 +344,7 @@ static int is_full(const batch *one) {
     return one->records >= one->records_max || one->bytes >= one->bytes_max || one->out_of_memory;
 }
 
-/* Returns how many records may be read at once: so many as fit if they are as large as those before. */
+/* Returns how many records to read at once: as many as fit if they have the average size of those before. */
 static size_t at_once(const batch *into) {
     int64_t records = into->records ? into->records : into->records_likely;
     int64_t bytes = into->records ? into->bytes : into->bytes_likely;
@@ -352,7 +360,7 @@ static int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Makes room for what is likely to come. */
+/* Reserves room for the estimate. */
 static void start(batch *into) {
     begin(into, &into->payloads, into->records_likely, into->bytes_likely);
     reserve(into, &into->topic_codes, into->records_likely * (int64_t)sizeof(int32_t));
@@ -368,7 +376,7 @@ static void start(batch *into) {
     }
 }
 
-/* Gives back the room of what did not come. */
+/* Frees room that was not used. */
 static void finish(batch *into) {
     column *columns[] = {&into->topic_codes, &into->partitions, &into->offsets, &into->timestamps,
                          &into->payloads.starts, &into->payloads.data, &into->payloads.valid};
@@ -376,7 +384,7 @@ static void finish(batch *into) {
         shrink(columns[at]);
 }
 
-/* Puts what was read into a batch, as far as it fits; of a batch that is of no use nothing is kept. */
+/* Puts messages that were read into a batch, as far as they fit; drops them if the batch is unusable. */
 static void put(reading *from, batch *into) {
     for (; from->at < from->count && (into->out_of_memory || !is_full(into)); from->at++) {
         message *one = from->came[from->at];
@@ -388,14 +396,14 @@ static void put(reading *from, batch *into) {
     }
 }
 
-/* Fills an empty batch with what was left of the reading before and what comes of a client's queue within the timeout,
- * until it is full. Records larger than those before them may leave some in the reading: they go into the next batch. */
+/* Fills an empty batch with the rest of the read before and with what arrives on a client's queue within the timeout,
+ * until it is full. If records are larger than estimated, some stay in `rest` for the next batch. */
 void take(const client *of, queue *from, int timeout_ms, reading *rest, batch *into) {
     int64_t over = now_ms() + timeout_ms;
     ssize_t asked = 0;
     start(into);
     put(rest, into);
-    while (rest->count == asked && !is_full(into)) { /* fewer come only when the time is over */
+    while (rest->count == asked && !is_full(into)) { /* a read returns fewer only at its timeout */
         int64_t left = over - now_ms();
         asked = (ssize_t)at_once(into);
         rest->at = 0;

@@ -1,13 +1,14 @@
-"""Takes in what lies on the partitions' queues, as columns.
+"""Reads records from the partitions' queues into columns.
 
-Each partition's own queue is led to one of ours (`rd_kafka_queue_forward`), and what that holds goes straight into
-columns. All else, rebalances above all, stays on the consumer's queue, which confluent_kafka serves: a rebalance and
-records of ours never come out of the same call. Of what confluent_kafka keeps to itself only the error callback is
-touched: errors come as events, of no partition.
+librdkafka has a queue per partition. We forward each to one queue of our own (`rd_kafka_queue_forward`), whose records
+go straight into columns. Everything else, rebalances above all, stays on the consumer's queue, which confluent_kafka
+serves. So a rebalance and records of our queue never come from the same call. Of confluent_kafka's callbacks only the
+error callback is replaced: errors become events without a partition.
 
-When a partition is taken away, librdkafka's own thread lets go of its queue, which may be after we have led it to ours
-again because it has come back. What it holds then waits there, with nobody to read it. So partitions are led again and
-again, soon if nothing has come of them since they were placed: what waits comes over in its order.
+When a partition is revoked, librdkafka's main thread removes the forwarding (`rd_kafka_toppar_fetch_stop`). If the
+partition comes back quickly, that may happen after we have forwarded it again. Its records then stay on a queue that
+is not read. So partitions are forwarded again at intervals, and soon if nothing has come since they were placed;
+forwarding moves the waiting records over in their order.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ if TYPE_CHECKING:
     from ingestor.kafka.native.library import Native
     from ingestor.records import TopicPartition
 
-# Of a batch; the last record may go beyond. So its columns stay far below the 2 GiB that Arrow's 32-bit offsets reach.
+# The size of a batch, which its last record may exceed. Far below the 2 GiB limit of Arrow's 32-bit offsets.
 _BYTES_MAX = 16 << 20
 _OTHERS_MAX = 1_000
-_LEAD_SECONDS = 1.0  # microseconds each
-_LEAD_SILENT_SECONDS = 0.05  # what librdkafka's thread still has to do takes milliseconds
-_SILENT_SECONDS_MAX = 5.0  # nothing comes of partitions that are paused
+_LEAD_SECONDS = 1.0  # forwarding a partition takes microseconds
+_LEAD_SILENT_SECONDS = 0.05  # librdkafka's thread removes an old forwarding within milliseconds
+_SILENT_SECONDS_MAX = 5.0  # then a silent partition is paused or empty
 
 
 class NativeIntake:
-    """Stands beside a consumer for as long as that is open."""
+    """Reads beside an open consumer."""
 
     def __init__(self, native: Native, consumer: Consumer, extras: Collection[str]) -> None:
-        """Stand beside a consumer that this thread has just made with our plugin."""
+        """Take the client of a consumer that this thread has just created with our plugin."""
         self._queue: int | None = None
         self._native = native
         self._consumer = consumer
@@ -54,16 +55,16 @@ class NativeIntake:
         )
         self._client: int | None = native.take_client()
         if self._client is None:
-            msg = f"librdkafka does not work with our plugin as it should; set {library.SWITCH}=off to do without"
+            msg = f"this librdkafka does not call our plugin as expected; set {library.SWITCH}=off to do without it"
             raise RuntimeError(msg)
         self._queue = native.new_queue(self._client)
         self._expected: set[TopicPartition] = set()
-        self._silent: set[TopicPartition] = set()  # placed a short time ago, and nothing has come since
+        self._silent: set[TopicPartition] = set()  # placed recently, and nothing has come since
         self._placed_at = self._led_at = self._all_led_at = time.monotonic()
-        self._likely = (0, 0)  # records and bytes of the next batch
+        self._likely = (0, 0)  # estimated records and bytes of the next batch
 
     def expect(self, tps: Iterable[TopicPartition]) -> None:
-        """Lead partitions to our queue before they are fetched; librdkafka keeps to it when it starts."""
+        """Forward partitions to our queue before they are assigned; librdkafka keeps that when fetching starts."""
         self._placed_at = time.monotonic()
         expected = set(tps)
         self._expected |= expected
@@ -71,14 +72,14 @@ class NativeIntake:
         self._lead(expected)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """Lead partitions no more."""
+        """Stop forwarding partitions."""
         self._expected.difference_update(tps)
         self._silent.difference_update(tps)
 
     def _lead(self, tps: Iterable[TopicPartition]) -> None:
         for topic, partition in tps if self._queue is not None else ():
             queue = self._native.partition_queue(self._client, topic.encode(), partition)
-            if queue is not None:  # else next time
+            if queue is not None:  # otherwise the next round does it
                 self._native.forward(queue, self._queue)
                 self._native.destroy_queue(queue)
 
@@ -94,7 +95,7 @@ class NativeIntake:
             self._lead(self._silent)
 
     def take(self, max_records: int, timeout: float) -> TakenIn:
-        """Serve the consumer's own queue, then return what came of the partitions within the timeout."""
+        """Serve the consumer's own queue, then return what arrives from the partitions within the timeout."""
         if self._queue is None:
             msg = "this intake is closed"
             raise RuntimeError(msg)
@@ -102,14 +103,14 @@ class NativeIntake:
         taken = self._take_others()
         rest = Reading()
         self._take_batch(taken, rest, max_records, int(timeout * 1000))
-        while rest.left:  # all in this call: a rebalance must not come in between
+        while rest.left:  # all in this call: no rebalance may come in between
             self._take_batch(taken, rest, rest.left, 0)
         if self._silent:
             self._silent -= _partitions_of(taken)
         return taken
 
     def _take_batch(self, taken: TakenIn, rest: Reading, max_records: int, timeout_ms: int) -> None:
-        """Take one batch in; what was read and did not fit stays in the rest."""
+        """Read one batch; records that were read and did not fit stay in `rest`."""
         batch = Batch(
             records_max=max_records,
             bytes_max=_BYTES_MAX,
@@ -128,10 +129,10 @@ class NativeIntake:
         taken.events.extend(came.events())
 
     def _take_others(self) -> TakenIn:
-        """Serve rebalances, and take in what is of no partition's queue.
+        """Serve rebalances, and read the consumer's own queue to its end.
 
-        That may be records: those of a partition which librdkafka made anew. They come before those that are on our
-        queue, to which theirs may just have been led: so all of them are taken.
+        It may have records, of a partition that librdkafka created anew and that is not forwarded yet. They precede
+        those on our queue, so all of them are taken first.
         """
         messages: list[Message] = []
         while True:
@@ -147,13 +148,13 @@ class NativeIntake:
         )
 
     def close(self) -> None:
-        """Give the queue back, and what is left in it: told before the consumer is closed."""
+        """Destroy our queue with what is left in it; called before the consumer is closed."""
         queue, self._queue = self._queue, None
         if queue is not None:
             self._native.destroy_queue(queue)
 
     def __del__(self) -> None:
-        """Close: librdkafka would wait for ever for what lies in a queue that nobody gave back."""
+        """Close: librdkafka's own close waits without end while our queue exists."""
         self.close()
 
 

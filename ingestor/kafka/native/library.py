@@ -5,23 +5,28 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import cimpl
+from confluent_kafka import cimpl, libversion
+
+from ingestor import logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 LIBRARY = Path(__file__).parent / "libintake.so"
-SWITCH = "INGESTOR_NATIVE"  # "off": without it, for those who suspect it
+SWITCH = "INGESTOR_NATIVE"  # "off" disables the native intake
+# The newest librdkafka that tests/unit/kafka/test_native.py has passed with. Raise it together with requirements/.
+NEWEST_TESTED = "2.16.0"
 WANT_KEYS, WANT_HEADERS, WANT_TIMESTAMP_TYPES = 1, 2, 4
 _PLUGINS = "plugin.library.paths"
 _P, _I32, _I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
 
 class Column(ctypes.Structure):
-    """Bytes that the library has allocated."""
+    """Memory that the library has allocated."""
 
     bytes: int | None
     used: int
@@ -33,7 +38,7 @@ def _binary(name: str) -> list[tuple[str, Any]]:
 
 
 class EventRow(ctypes.Structure):
-    """What is no record; of the whole client if it has no topic."""
+    """An event; without a topic it is of the whole client."""
 
     error: int
     partition: int
@@ -47,7 +52,7 @@ class EventRow(ctypes.Structure):
 
 
 class Batch(ctypes.Structure):
-    """What to take at the most, and what came: columns by their names, and of binary ones their parts."""
+    """The limits of a batch, and its columns by name; a binary column has several parts."""
 
     records_max: int
     bytes_max: int
@@ -68,7 +73,7 @@ class Batch(ctypes.Structure):
 
 
 class Reading(ctypes.Structure):
-    """What was read at once, and how far it is taken in."""
+    """The messages of one read, and how many of them have been put into columns."""
 
     count: int
     at: int
@@ -76,7 +81,7 @@ class Reading(ctypes.Structure):
 
     @property
     def left(self) -> int:
-        """Return how many of them are not taken in yet."""
+        """Return how many are not in columns yet."""
         return max(0, self.count - self.at)
 
 
@@ -94,10 +99,10 @@ class DictionaryHead(ctypes.Structure):
 
 
 class Native:
-    """What there is to call; every argument is an address or a number."""
+    """The functions to call; every argument is an address or a number."""
 
     def __init__(self, library: Path) -> None:
-        """Load the library; raise OSError or AttributeError if it does not find what it needs."""
+        """Load the library; raise OSError or AttributeError if a function is missing."""
         here, kafka = ctypes.CDLL(str(library)), ctypes.CDLL(cimpl.__file__)
         missing = _typed(here.attach, ctypes.c_char_p, ctypes.c_char_p)(os.fsencode(cimpl.__file__))
         if missing:
@@ -115,7 +120,7 @@ class Native:
         self.destroy_queue = _typed(kafka.rd_kafka_queue_destroy, None, _P)
 
 
-def _typed(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:  # noqa: ANN401 - ctypes' own are untyped
+def _typed(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:  # noqa: ANN401 - ctypes has no types
     function.restype, function.argtypes = result, arguments
     typed: Callable[..., Any] = function
     return typed
@@ -123,18 +128,27 @@ def _typed(function: Any, result: Any, *arguments: Any) -> Callable[..., Any]:  
 
 @functools.cache
 def load() -> tuple[Native | None, str]:
-    """Return what there is to call, or why it is not to be had."""
+    """Return the functions, or None and the reason; log a librdkafka that is newer than tested."""
     if os.environ.get(SWITCH, "").lower() in {"off", "0", "no", "false"}:
         return None, f"{SWITCH} is off"
     if not LIBRARY.exists():
         return None, "this package was built without a C compiler"
     try:
-        return Native(LIBRARY), ""
+        native = Native(LIBRARY)
     except (OSError, AttributeError) as error:
         return None, str(error)
+    version = libversion()[0]
+    if release(version) > release(NEWEST_TESTED):
+        logs.get().info("librdkafka is newer than tested", version=version, newest_tested=NEWEST_TESTED)
+    return native, ""
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return a version of librdkafka as numbers, without the suffix of a pre-release."""
+    return tuple(map(int, re.findall(r"\d+", version.partition("-")[0])))
 
 
 def with_plugin(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a consumer's options with our plugin beside the user's own."""
+    """Return a consumer's options with our plugin after the user's plugins."""
     own = options.get(_PLUGINS)
     return {**options, _PLUGINS: f"{own};{LIBRARY}" if own else str(LIBRARY)}

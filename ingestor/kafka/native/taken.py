@@ -1,4 +1,4 @@
-"""What `intake.c` has filled: numpy's and Arrow's arrays on its memory, which goes back with the last of them."""
+"""A batch of `intake.c` as numpy and Arrow arrays on its memory, which is freed with the last of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EMPTY = pa.py_buffer(b"")
 
 
 class Taken:
-    """Owns every column of a batch from the first moment on, so that all of them go back, whatever comes."""
+    """Owns every column of a batch from the start, so that all are freed, also after an error."""
 
     def __init__(self, batch: Batch, give_back: Callable[[int], None]) -> None:
         self._records = batch.records
@@ -31,7 +31,7 @@ class Taken:
         self._buffers = {name: _own(getattr(batch, name), give_back) for name in _COLUMNS}
 
     def columns(self, extras: Collection[str]) -> Columns | None:
-        """Return the records, None if there are none."""
+        """Return the records as columns, None if there are none."""
         if not self._records:
             return None
         topics, codes = self._topics()
@@ -48,13 +48,13 @@ class Taken:
         )
 
     def events(self) -> list[Event]:
-        """Return what was no record."""
+        """Return the batch's events."""
         rows = self._buffers["events"]
         count = rows.size // ctypes.sizeof(EventRow)
         return [_event(row) for row in (EventRow * count).from_address(rows.address)] if count else []
 
     def _topics(self) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-        """Return each topic once; one that was deleted and made again is another one to librdkafka."""
+        """Return each topic name once; librdkafka may have two topics of one name after a recreation."""
         names = [name.decode() for name in self._buffers["topic_names"].to_pybytes().split(b"\0")[:-1]]
         codes: npt.NDArray[np.int32] = self._numbers("topic_codes", np.int32)
         topics = tuple(dict.fromkeys(names))
@@ -82,7 +82,7 @@ class Taken:
 
 
 class _Memory:
-    """Memory of the library's; Arrow holds on to it for as long as it needs it."""
+    """Memory of the library; Arrow keeps a reference for as long as it needs the memory."""
 
     def __init__(self, address: int, give_back: Callable[[int], None]) -> None:
         self._address, self._give_back = address, give_back
@@ -103,7 +103,7 @@ def _event(row: EventRow) -> Event:
 
 
 def as_text(names: pa.Array) -> pa.Array:
-    """Return header names as text; bytes that are no UTF-8 become U+FFFD, as in Kafka's own client."""
+    """Return header names as text; bytes that are not UTF-8 become U+FFFD, as in confluent_kafka."""
     try:
         names.validate(full=True)
     except pa.ArrowInvalid:

@@ -32,7 +32,7 @@ def be_asked(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_client_that_dies_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It aborts when a coordinator goes away at the wrong moment; whoever asked goes on."""
     be_asked("kill -ABRT $$", tmp_path, monkeypatch)
-    with pytest.raises(Unavailable, match="the coordinator of group g for its members: Kafka's client died"):
+    with pytest.raises(Unavailable, match="the coordinator of group g for its members: the Kafka client died"):
         Broker(NOBODY).group("g")
 
 

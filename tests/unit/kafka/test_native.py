@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, cimpl
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from ingestor import logs
 from ingestor.ingest.buffer import select
 from ingestor.kafka import extract
 from ingestor.kafka.intake import MessageIntake
@@ -30,13 +33,13 @@ from tests.support.process.server import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from pathlib import Path
 
     from ingestor.kafka.intake import Event, Intake, TakenIn
     from ingestor.records import Columns
 
 pytestmark = pytest.mark.skipif(library.load()[0] is None, reason=f"no native intake: {library.load()[1]}")
 
+ROOT = Path(__file__).resolve().parents[3]
 FULL = RawSchema(EXTRA_COLUMNS)
 PARTITIONS = 4  # of every topic of the mock cluster
 SECONDS_MAX = 20.0
@@ -456,6 +459,27 @@ def test_without_the_library_there_is_a_reason() -> None:
             timeout=60,
         )
         assert done.stdout.strip() == why
+
+
+@pytest.mark.parametrize(("found", "lines"), [("99.0.0", 1), ("2.16.1-RC1", 1), ("2.16.0", 0), ("2.9.0", 0)])
+def test_a_librdkafka_newer_than_tested_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, found: str, lines: int
+) -> None:
+    """However many consumers there are; versions are compared as numbers."""
+    monkeypatch.setattr(library, "libversion", lambda: (found, 0))
+    monkeypatch.setattr(library, "NEWEST_TESTED", "2.16.0")
+    library.load.cache_clear()
+    with caplog.at_level("INFO", logs.NAME):
+        assert library.load() == library.load()
+    library.load.cache_clear()
+    assert len([line for line in caplog.messages if "newer than tested" in line and found in line]) == lines
+
+
+def test_the_librdkafka_that_is_shipped_is_a_tested_one() -> None:
+    """The image installs requirements/ingest.txt; confluent_kafka has the minor version of its librdkafka."""
+    pinned = re.search(r"^confluent-kafka==(\d+\.\d+)", (ROOT / "requirements/ingest.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    assert library.release(pinned[1]) <= library.release(library.NEWEST_TESTED)[:2]
 
 
 def test_the_topics_of_a_batch_are_told_once(kafka: Kafka) -> None:
