@@ -1,1 +1,1 @@
-"""One module for each command, and what commands share."""
+"""One module per command, and what commands share."""

@@ -1,4 +1,4 @@
-"""Puts the parts together: from checked settings to a pipeline that is ready to run."""
+"""Builds a pipeline that is ready to run from checked settings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WAIT_STEP_SECONDS = 0.2
 
 @dataclass(slots=True)
 class Opened:
-    """A route whose table is open, as its storage thread holds it."""
+    """A route's open table, owned by its storage thread."""
 
     table: RawTable
     committer: Committer
@@ -72,15 +72,15 @@ class Assembly:
         self._clock = clock
         self._rng = system_rng()
         self._breakers: dict[str, Breaker] = {}
-        self._last_failures: dict[str, str] = {}  # of each route, for who gives up waiting
-        self._breakers_lock = threading.Lock()  # tables are opened side by side, each on its own thread
+        self._last_failures: dict[str, str] = {}  # by route, for the error when waiting ends
+        self._breakers_lock = threading.Lock()  # tables are opened concurrently, each on its own thread
         self.ending = Ending()
         self.broker = Broker(settings.kafka)
         self.router = Router(settings)
         self._queue_bytes = settings.memory // 8
         if "queued.max.messages.kbytes" in settings.kafka:
             self._queue_bytes = int(settings.kafka["queued.max.messages.kbytes"]) << 10
-        # Made before anything is touched, for only a consumer can tell which of its options are wrong.
+        # Created before anything is touched: only librdkafka can check a consumer's options.
         self._source = KafkaSource(
             settings.kafka,
             [topic for route in settings.routes.values() for topic in route.topics],
@@ -94,13 +94,13 @@ class Assembly:
 
     @property
     def intake(self) -> str:
-        """Return how records come in, for people."""
+        """Return which intake is used, for the log."""
         return self._source.intake
 
     def pipeline(self, *, patience_seconds: float | None) -> Pipeline:
-        """Open every table and return the pipeline; give up on a store that does not answer if there is a limit."""
+        """Open every table and return the pipeline; `patience_seconds` limits the wait for a store (None: no limit)."""
         settings = self._settings
-        # What waits to be written exists up to three times at once: in Kafka's messages, as Arrow arrays, as pages.
+        # Uncommitted records exist up to three times at once: as Kafka's messages, Arrow arrays and Parquet pages.
         limit = min(settings.memory // 16, (settings.memory - self._queue_bytes) // 4)
         budget = Budget(limit, writers=len(settings.routes))
         routes = self._open_routes(budget, patience_seconds)
@@ -131,7 +131,7 @@ class Assembly:
                 if deadline is not None and self._clock() > deadline:
                     why = self._last_failures.get(name, "no answer at all")
                     msg = f"table {self._settings.routes[name].table} does not answer ({why})"
-                    raise RefusedError(msg, hint="see that its store runs and can be reached from here")
+                    raise RefusedError(msg, hint="see that its store runs and is reachable from here")
         opened = {name: future.result() for name, future in opening.items()}
         refuse_one_table_twice(self._settings.txn_app_id, {name: each.table.identity for name, each in opened.items()})
         return {
@@ -140,7 +140,7 @@ class Assembly:
         }
 
     def _open(self, route: Route) -> Opened:
-        """Open one route's table and write its first positions; runs on its storage thread."""
+        """Open a route's table and write its first positions; runs on its storage thread."""
         patience = make_patience(
             max_retries=route.retry.max_retries,
             base_seconds=route.retry.base_seconds,
@@ -206,7 +206,7 @@ class Assembly:
                 self.ending.sleep(1.0)
                 continue
             except Fenced:
-                continue  # another process was first: its positions count
+                continue  # another process wrote first positions: those count
             return
 
     def _info(self, route: Route, kind: str) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class Assembly:
             self._watch.checkpointed(route.name, version)
 
     def _breaker(self, route: Route) -> Breaker:
-        """Return the breaker of the store that a table lies in: one for all routes that share it."""
+        """Return the breaker of a table's store; routes on one store share it."""
         store = route.table.partition("://")[0] + "://" + route.table.partition("://")[2].partition("/")[0]
         store = store if "://" in route.table else "local"
         with self._breakers_lock:
@@ -278,7 +278,7 @@ class Interrupted(Exception):  # noqa: N818 - a person's wish, no failure
 
 
 def times(kafka: Mapping[str, str]) -> Times:
-    """Derive the pipeline's patience from the group's own: the others wait while we flush, and must not give us up."""
+    """Derive the pipeline's times from the group's time-outs: the group waits during a flush, and must not expel us."""
     session = int(kafka.get("session.timeout.ms", "45000")) / 1000
     poll_interval = int(kafka.get("max.poll.interval.ms", "300000")) / 1000
     return Times(

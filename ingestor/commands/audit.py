@@ -1,4 +1,4 @@
-"""`ingestor audit`: audits the table of every route, with progress for a person who watches."""
+"""`ingestor audit`: audits the table of every route, and shows progress on a terminal."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def audit_routes(settings: Settings, *, against_kafka: bool, watched: bool) -> d
             reports[name] = _audit(settings, route, against_kafka=against_kafka, watched=watched)
         except Unavailable as error:
             msg = f"route {name}: the audit can't be finished: {error}"
-            raise RefusedError(
-                msg, hint="see that Kafka and the store can be reached; `ingestor check` tells"
-            ) from error
+            raise RefusedError(msg, hint="see that Kafka and the store are reachable; try `ingestor check`") from error
         if watched:
             sys.stderr.write("\r\033[K")
     return reports
@@ -46,4 +44,4 @@ def _show(text: str) -> None:
 
 
 def _silent(_text: str) -> None:
-    """Say nothing: nobody watches."""
+    """Show no progress."""

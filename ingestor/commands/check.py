@@ -1,7 +1,7 @@
-"""`ingestor check`: a preflight. Whatever `run` would refuse or wait for is found here, by the functions of `run`.
+"""`ingestor check`: a preflight. It finds what `run` would refuse or wait for, by calling `run`'s own functions.
 
-A line per check, and the exit code that `run` would end with. Nothing stays changed: the store is tried in a name of
-its own that is removed again, and so is the group by which a group protocol is tried.
+It prints a line per check and ends with the exit code that `run` would have. It leaves no change: the objects that
+probe the store and the group that tries the group protocol have their own names, and are removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     name: str
     status: Literal["ok", "note", "FAIL"]
@@ -44,7 +44,7 @@ class Finding:
 
 
 def check(settings: Settings, tell: Callable[[str], None], *, probing: bool = True, as_json: bool = False) -> None:
-    """Tell what is well and what is not; raise the gravest of what is not, configuration first."""
+    """Run and show all checks; raise the failure with the lowest exit code."""
     found: list[Finding] = []
     try:
         _Preflight(settings, found.append if as_json else lambda one: tell(str(one)), probing=probing).run()
@@ -56,7 +56,7 @@ def check(settings: Settings, tell: Callable[[str], None], *, probing: bool = Tr
 
 
 class _Preflight:
-    """The checks in order; each is told as soon as it is done, and none keeps the others from being made."""
+    """The checks in order; each is shown as soon as it is done, and a failure does not stop the others."""
 
     def __init__(self, settings: Settings, tell: Callable[[Finding], None], *, probing: bool) -> None:
         self._settings = settings
@@ -64,7 +64,7 @@ class _Preflight:
         self._probing = probing
         self._problems: list[IngestorError] = []
         self._topics: dict[str, int] | None = None  # None: Kafka does not answer
-        self._identities: dict[str, object] = {}  # of each route's table
+        self._identities: dict[str, object] = {}  # of the routes' tables
 
     def run(self) -> None:
         settings = self._settings
@@ -81,13 +81,13 @@ class _Preflight:
             raise min(self._problems, key=lambda error: error.exit_code)
 
     def _one(self, name: str, step: Callable[[], str]) -> bool:
-        """Make one check; tell whether it went well."""
+        """Run one check; return whether it passed."""
         try:
             text = step()
         except IngestorError as error:
             problem, text = error, str(error)
         except Unavailable as error:
-            problem = RefusedError(f"{name}: {error}", hint="see that it runs and can be reached from here")
+            problem = RefusedError(f"{name}: {error}", hint="see that it runs and is reachable from here")
             text = str(error)
         else:
             self._tell(Finding(name, "ok", text))
@@ -106,21 +106,21 @@ class _Preflight:
         return f"{wanted.host}:{wanted.port} is free"
 
     def _parse(self, name: str) -> str:
-        """Check what the Spark job would refuse before it starts a JVM."""
+        """Check what the Spark job checks before it starts a JVM."""
         try:
-            from spark_jobs.plan import plan  # noqa: PLC0415 - only where something is parsed
+            from spark_jobs.plan import plan  # noqa: PLC0415 - an optional dependency
         except ImportError as error:
             return f"not checked, the extra `spark` is not installed here ({error.name} is missing)"
         made = plan.make(name, self._settings.parse[name])
-        return f"{len(made.fields)} fields, {len(made.rules)} rules (Spark has the last word on each)"
+        return f"{len(made.fields)} fields, {len(made.rules)} rules (the job checks them again with Spark)"
 
     def _kafka(self) -> Broker | None:
-        """Reach Kafka, and the consumer group; return whom to ask, None if nobody answers."""
+        """Check Kafka and the consumer group; return the broker, None if none answers."""
         brokers: list[Broker] = []
 
         def reach() -> str:
             settings = self._settings
-            # Only a consumer can tell what is wrong with a consumer's options; this one joins no group.
+            # Only librdkafka can check a consumer's options; this consumer joins no group.
             KafkaSource(settings.kafka, (), route_of=str, queue_bytes=settings.memory // 4, flush_seconds=1).close()
             brokers.append(Broker(settings.kafka))
             self._topics = brokers[0].topics()
@@ -137,7 +137,7 @@ class _Preflight:
         if self._settings.kafka.get("group.protocol") == "consumer":
             try_protocol(self._settings, broker)
         if group is None:
-            return f"{group_id} (this cluster does not tell who is in it)"
+            return f"{group_id} (this cluster can't list its members)"
         return f"{group_id} has {len(group.members)} members" + (f": {group.shown}" if group.members else "")
 
     def _route(self, name: str, route: Route, broker: Broker | None) -> None:
@@ -149,7 +149,7 @@ class _Preflight:
                 _check_folder(root, route.table)
             found = open_if_there(self._settings, route, broker or Broker(self._settings.kafka), remember=False)
             opened.append(found)
-            # One that is not there yet is known by the folder that its path leads to.
+            # A table that does not exist yet is identified by its resolved path.
             self._identities[name] = (
                 (root.resolve() if root else route.table) if found is None else found.table.identity
             )
@@ -179,7 +179,7 @@ class _Preflight:
         for topic in wanted:
             router(topic)
         if not wanted:
-            return f"none matches {route.topics[0]} yet; what appears later is picked up"
+            return f"none matches {route.topics[0]} yet; topics that appear later are picked up"
         return ", ".join(f"{topic} ({existing[topic]} partitions)" for topic in wanted)
 
     def _places(self, name: str, route: Route, opened: OpenRoute) -> str:
@@ -211,7 +211,7 @@ def _check_folder(root: Path, table: str) -> None:
         what = "the path is a file, not a folder" if folder == root else f"{folder} is a file"
         raise RefusedError(f"table {table}: {what}", hint="choose another table path, or move the file away")
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        msg = f"table {table}: {folder} lies on a read-only file system"
+        msg = f"table {table}: {folder} is on a read-only file system"
         raise RefusedError(msg, hint="mount it writable, or choose another table path")
     if not os.access(folder, os.W_OK | os.X_OK):
         msg = f"table {table}: {folder} can't be written by this user"

@@ -1,7 +1,7 @@
-"""`ingestor demo`: the whole promise in a minute, on librdkafka's own mock cluster and a table in a temporary folder.
+"""`ingestor demo`: exactly-once in a minute, on librdkafka's mock cluster and a table in a temporary folder.
 
-The mock cluster lives in this process; ingestors run as processes of their own, so that killing one is real. It proves
-nothing about a real broker: the tests do that.
+The mock cluster runs in this process; ingestors run as child processes, which are really killed. The demo proves
+nothing about real brokers; the tests do.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TOPIC = "user.events.v1"
-_RECORDS = 50_000  # a mock partition holds 5 MB, and forgets what is older
-_BAD_EVERY = 1_000  # for quarantine to have something in it
+_RECORDS = 50_000  # a mock partition keeps only its newest 5 MB
+_BAD_EVERY = 1_000  # so that quarantine has rows
 _KILLS = 2
 _PATIENCE_SECONDS = 60.0
 _CONFIG = """\
@@ -55,7 +55,7 @@ log: {{level: WARNING}}
 
 
 def demo(tell: Callable[[str], None]) -> None:
-    """Produce, ingest, kill, restart, audit, then parse and compact on Spark; raise if anything is amiss."""
+    """Produce, ingest, kill, restart, audit, then parse and compact on Spark; raise if anything is wrong."""
     with tempfile.TemporaryDirectory(prefix="ingestor-demo-") as folder:
         _demo(Path(folder), tell)
 
@@ -71,7 +71,7 @@ def _demo(folder: Path, tell: Callable[[str], None]) -> None:
 
 
 def _show_ingestor(config: Path, kafka: MockCluster, tell: Callable[[str], None]) -> int:
-    """Produce, ingest, kill, restart and audit; return how many rows have landed."""
+    """Produce, ingest, kill, restart and audit; return the table's number of rows."""
     produced = _produce(kafka)
     tell(f"produced {sum(produced.values()):,} records to {len(produced)} partitions of {_TOPIC}")
     loaded = load(config)
@@ -84,7 +84,7 @@ def _show_ingestor(config: Path, kafka: MockCluster, tell: Callable[[str], None]
     drained = subprocess.run([sys.executable, "-m", "ingestor", "run", str(config), "--once"], check=False)  # noqa: S603 - ourselves
     if drained.returncode != 0:
         raise IngestorError(
-            f"the ingestor ended with exit code {drained.returncode}", hint="its last line above tells why"
+            f"the ingestor ended with exit code {drained.returncode}", hint="its last line above says why"
         )
     wanted = sum((produced + more).values())
     report = audit_routes(loaded, against_kafka=False, watched=False)["user-events"]
@@ -111,7 +111,7 @@ def _record(number: int) -> tuple[bytes, bytes]:
 
 
 def _kill_in_the_middle(config: Path, table: str, versions: int) -> None:
-    """Start an ingestor, and kill it as soon as it has committed a few times more."""
+    """Start an ingestor, and kill it after a few more commits."""
     goal = max(0, _version(table)) + versions
     process = subprocess.Popen([sys.executable, "-m", "ingestor", "run", str(config)])  # noqa: S603 - ourselves
     try:
@@ -120,7 +120,7 @@ def _kill_in_the_middle(config: Path, table: str, versions: int) -> None:
             time.sleep(0.01)
         if process.poll() is not None:
             raise IngestorError(
-                f"the ingestor ended by itself ({process.returncode})", hint="its last line above tells why"
+                f"the ingestor ended by itself ({process.returncode})", hint="its last line above says why"
             )
     finally:
         if process.poll() is None:

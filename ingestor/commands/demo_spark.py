@@ -1,6 +1,6 @@
-"""The demo's second half: the Spark jobs on what the first half has landed (spark_jobs/demo.py).
+"""The demo's second half: the Spark jobs on the table of the first half (spark_jobs/demo.py).
 
-Where Spark can't run it says why, and what is missed: the ingestor itself needs neither Java nor Spark.
+Where Spark can't run it says why, and what is skipped. The ingestor itself needs neither Java nor Spark.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 _JAVA_MAJOR_MIN = 17
 _SECONDS_MAX = 900.0  # the first time jars are fetched
-# Of a JVM that runs for a minute Java's own choice spends the most on compiling for a future that it does not have.
+# Java's defaults spend most of the CPU of such a short run on compilation that never pays off.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 _SKIPPED = "skipped: parse into silver and quarantine, compaction"
 
 
 class SparkHalf:
-    """The Spark jobs in a process of their own. It starts at once, and parses while the first half lands.
+    """The Spark jobs in a child process. It starts at once, and parses while the first half ingests.
 
-    A context manager: what still runs in the end is ended.
+    A context manager, which ends the child.
     """
 
     def __init__(self, config: Path, tell: Callable[[str], None]) -> None:
@@ -53,14 +53,14 @@ class SparkHalf:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what still runs; its JVM ends with it."""
+        """End the child and its JVM."""
         if self.process is not None:
             self.process.terminate()
             with self.process:  # closes the pipes and waits
                 pass
 
     def show(self, rows: int) -> None:
-        """Parse and compact, and show what came of it; or tell why not."""
+        """Parse and compact, and show the results, or say why Spark can't run."""
         if self.process is None:
             self._tell(f"{_SKIPPED} ({self._missing})")
             return
@@ -74,8 +74,8 @@ class SparkHalf:
     def _show(self, process: subprocess.Popen[str], rows: int) -> None:
         self._tell("parsing the rest on Spark ...")
         assert process.stdin is not None  # noqa: S101 - a pipe
-        with contextlib.suppress(BrokenPipeError):  # it ended before: its exit code is looked at below
-            os.write(process.stdin.fileno(), b"all has landed\n")  # past the buffer, whose rest would be written again
+        with contextlib.suppress(BrokenPipeError):  # it has ended already; its exit code is checked below
+            os.write(process.stdin.fileno(), b"all has landed\n")  # unbuffered: a failed write must not be repeated
         results = (json.loads(line) for line in process.stdout or ())
         balance = next(results, None)
         if balance is not None:
@@ -88,19 +88,19 @@ class SparkHalf:
             [Path(done["table"]).name, f"{done['files_before']:,}", f"{done['files_after']:,}"] for done in results
         ]
         if process.wait() != 0:
-            hint = "its last line above tells why"
+            hint = "its last line above says why"
             raise IngestorError(f"the Spark jobs ended with exit code {process.returncode}", hint=hint)
         self._table(("table", "files before", "after"), tables)
 
     def _table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Tell a small table, its columns aligned to the right."""
+        """Print a small table with right-aligned columns."""
         widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
         for row in [heads, *rows]:
             self._tell("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
 def _missing() -> str | None:
-    """Return what Spark needs and is not there."""
+    """Return what Spark needs and is missing here, None if nothing."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     if java is None:

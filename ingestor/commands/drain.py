@@ -1,8 +1,8 @@
-"""`run --once`: when it is done, when it gives up, and what it says if it ended before.
+"""`run --once`: when it is done, when it gives up, and what it reports if it ends before.
 
-Done means that the table has every committed record up to the ends that Kafka had at the start. Of partitions that are
-ours the pipeline knows. Those of other members of the group count as soon as the table shows that they were landed,
-whoever did it. As long as somebody makes progress it waits; then it gives up, and never calls that done.
+Done means that the table has every committed record up to the ends that Kafka had at the start. The pipeline knows this
+of the partitions that are assigned to this process. For the others the table is read, whichever process committed them.
+The drain waits while there is any progress; then it gives up with an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GOES_ON = "start it again, it goes on where the table ends"
 
 
 class Landed:
-    """What the table lacks up to given ends, whoever lands it. Asked on a worker: it reads the log, and Kafka."""
+    """What the table lacks up to given ends, whichever process commits it. Called on a worker: it does I/O."""
 
     def __init__(self, settings: Settings, broker: Broker, ends: Mapping[TopicPartition, int]) -> None:
         self._settings = settings
@@ -47,7 +47,7 @@ class Landed:
         self._open: dict[str, OpenRoute] = {}
 
     def offsets_left(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return how many offsets each partition is behind; refuse where `run` would refuse to go on."""
+        """Return how many offsets each partition is behind; refuse where `run` would refuse."""
         left: dict[TopicPartition, int] = {}
         for name, route in self._settings.routes.items():
             wanted = [tp for tp in tps if route.matches(tp.topic)]
@@ -60,7 +60,7 @@ class Landed:
         return left
 
     def records_left(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the same, but 0 where nothing but markers and aborted records is left."""
+        """Return the same, but 0 where only markers and aborted records are left."""
         left = self.offsets_left(tps)
         behind = {tp: (self._ends[tp] - count, self._ends[tp]) for tp, count in left.items() if count}
         found = first_committed(self._settings.kafka, behind)
@@ -68,19 +68,19 @@ class Landed:
 
 
 class Goal(Protocol):
-    """What a run is for: asked before every step whether it is over, and at the end for the verdict."""
+    """When a run ends: `over` is called before every step, `verdict` at the end."""
 
     poll_seconds: float
 
     def over(self) -> bool:
-        """Tell whether there is nothing more to do."""
+        """Return whether the run is to end."""
 
     def verdict(self, rows: int) -> None:
-        """Raise if it ended before it was done; `rows` is how many landed."""
+        """Raise if the run ended before it was done; `rows` is how many it committed."""
 
 
 class Endless:
-    """Until a signal."""
+    """Runs until a signal."""
 
     poll_seconds = 0.1
 
@@ -89,19 +89,19 @@ class Endless:
         self._membership = membership
 
     def over(self) -> bool:
-        """Never; tell people meanwhile if there is nothing to read because nothing was assigned."""
+        """Return False; log why nothing is assigned, if that is so."""
         self._membership.look(lacking=not self._pipeline.joined)
         self._membership.tell()
         return False
 
     def verdict(self, rows: int) -> None:
-        """Nothing can be missing."""
+        """Do nothing: an endless run has no goal to miss."""
 
 
 class Drain:
-    """Until the ends that Kafka had at the start."""
+    """Runs until the ends that Kafka had at the start."""
 
-    # Nothing is to be waited for behind the last record; before it polls are full sooner, unless the network is slow.
+    # After the last record there is nothing to wait for. Before it, polls fill up sooner than this.
     poll_seconds = 0.02
 
     def __init__(
@@ -133,12 +133,12 @@ class Drain:
         self._left: dict[TopicPartition, int] = {}
         self._trouble = ""
         self._ours: frozenset[TopicPartition] = frozenset()
-        self._flushed = False  # whether what we read up to the ends is on its way into the log
+        self._flushed = False  # whether a flush of all that was read up to the ends has begun
         self._done = False
         self._failure: IngestorError | None = None
 
     def over(self) -> bool:
-        """Tell whether everything is in hand or in the table, or there is no use in waiting."""
+        """Return whether everything has been read or committed, or waiting is pointless."""
         over = self._look_around(self._clock())
         if self._show_it:
             self._show(over=over)
@@ -156,7 +156,7 @@ class Drain:
             self._membership.tell()
         if reading:
             return False
-        if lacking and not self._flushed:  # others may wait for it as we do for theirs
+        if lacking and not self._flushed:  # other members may wait for our commits
             self._flushed = self._pipeline.flush()
         self._done = not lacking or self._others_are_done(lacking, now)
         if not self._done and self._failure is None and now - self._moved_at > self._patience():
@@ -164,7 +164,7 @@ class Drain:
         return self._done or self._failure is not None
 
     def _others_are_done(self, lacking: Collection[TopicPartition], now: float) -> bool:
-        """Look at the table now and then; tell whether it has all of partitions that are not ours."""
+        """Read the table now and then; return whether it has all records of partitions that are not ours."""
         if self._look is not None and self._look.done():
             look, self._look = self._look, None
             self._take_in(look, now)
@@ -189,7 +189,7 @@ class Drain:
             self._left, self._trouble = left, ""
 
     def _patience(self) -> float:
-        """Return how long to wait while nothing moves: for a dead member until its partitions come to us."""
+        """Return how long to wait without progress: if there are other members, for the partitions of a dead one."""
         if not self._membership.others:
             return self._patience_seconds
         return max(self._patience_seconds, self._membership.session_seconds + _AFTER_SESSION_SECONDS)
@@ -203,19 +203,19 @@ class Drain:
         return RefusedError(f"{msg}: {self._trouble or self._membership.why}", hint=hint)
 
     def verdict(self, rows: int) -> None:
-        """Raise if it ended before it was done; say how much is left then."""
+        """Raise if the drain ended before it was done, saying how much is left."""
         if self._failure is not None:
             raise self._failure
         if not self._done:
             raise ended_early(rows, self._left_now())
-        if self._watch.dropped != self._dropped_before:  # when it landed the last: somebody else had been there
+        if self._watch.dropped != self._dropped_before:  # the last flush was fenced by another process
             left = self._worker.submit(lambda: self._landed.records_left(tuple(self._ends))).result()
             if behind := sum(left.values()):
                 msg = f"another process committed meanwhile: {rows:,} rows landed, {behind:,} offsets are left"
                 raise IngestorError(msg, hint=_GOES_ON)
 
     def _show(self, *, over: bool) -> None:
-        """Show on a terminal how far it is."""
+        """Show the progress on a terminal."""
         now = time.monotonic()
         if over or now - self._shown_at > _SHOW_EVERY_SECONDS:
             self._shown_at = now
@@ -229,10 +229,10 @@ class Drain:
         try:
             return f"{sum(answer.result(_LAST_LOOK_SECONDS).values()):,} offsets are left"
         except (IngestorError, Unavailable, futures.TimeoutError) as error:
-            return f"how much is left can't be told ({str(error) or 'the table does not answer'})"
+            return f"how much is left is unknown ({str(error) or 'the table does not answer'})"
 
 
 def ended_early(rows: int, left: str) -> IngestorError:
-    """Return what is said of a drain that a signal ended."""
+    """Return the error of a drain that a signal ended."""
     msg = f"ended by a signal before all was landed: {rows:,} rows landed, {left}"
     return IngestorError(msg, hint=_GOES_ON)

@@ -1,4 +1,4 @@
-"""Whether the broker lets a consumer join under `group.protocol: consumer`, tried in a group of its own."""
+"""Tries in a separate group whether the broker accepts `group.protocol: consumer`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _POLL_SECONDS = 0.2
 
 
 def try_protocol(settings: Settings, broker: Broker) -> None:
-    """Join a group under another name, by the same options, and leave it; refuse if the broker does not let us in.
+    """Join a group of another name with the same options, and leave it; raise if the broker refuses.
 
-    Nobody else is in that group, so no running ingestor notices. It begins with the real name, as rights may.
+    No running ingestor is in that group, so none is disturbed. Its name begins with the real one, since permissions
+    may be granted by prefix.
     """
     group_id = f"{settings.kafka['group.id']}-check-{uuid.uuid4().hex[:8]}"
     kafka = {key: value for key, value in settings.kafka.items() if key != "group.instance.id"} | {"group.id": group_id}
@@ -47,13 +48,13 @@ def try_protocol(settings: Settings, broker: Broker) -> None:
 
 
 class _Bystander:
-    """Takes what it is assigned and reads none of it."""
+    """Accepts its assignment and reads none of it."""
 
     def on_assigned(self, _tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Place nothing: all of it stays paused."""
+        """Place nothing, so that everything stays paused."""
         return {}
 
     def on_revoked(self, _tps: Collection[TopicPartition]) -> None:
-        """Nothing is in hand."""
+        """Do nothing: no records were read."""
 
     on_lost = on_revoked

@@ -1,9 +1,8 @@
 """Finds one record: the file that holds it, and the commit that landed it.
 
-The newest version's file statistics name the files that may hold the record, and only those are
-opened. The log is then read backwards, no further than to the commit that landed it. OPTIMIZE moves
-rows into other files, so the two may be different entries; where log cleanup came first, the commit
-is not known any more.
+The newest version's file statistics name the files that may hold the record, and only those are opened. The log is
+then read backwards to the commit that landed it. OPTIMIZE moves rows to other files, so that may not be the entry that
+added the file. If log clean-up has removed it, the commit is unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A log entry: its version, when it was committed, by which operation, and our id if it is ours."""
+    """A log entry: its version, time, operation, and commit id if it is ours."""
 
     version: int
     time: datetime | None
@@ -40,14 +39,14 @@ class Commit:
 
     @classmethod
     def of(cls, entry: deltalog.Entry) -> Commit:
-        """Take from an entry what identifies it."""
+        """Return the commit of a log entry."""
         info = entry.commit_info
         stamp = info.get("timestamp")
         time = None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC)
         return cls(entry.version, time, str(info.get("operation", "unknown")), entry.commit_id)
 
     def text(self) -> str:
-        """Spell the commit for people."""
+        """Return the commit as text for people."""
         time = "at a time not recorded" if self.time is None else self.time.isoformat(" ")
         ours = "" if self.commit_id is None else f", commit {self.commit_id}"
         return f"version {self.version}, {time} ({self.operation}{ours})"
@@ -59,19 +58,19 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a record is in the table, and how it came there."""
+    """Where a record is in the table, and which commits put it there."""
 
     tp: TopicPartition
     offset: int
     table_version: int  # the version that was searched
     file: str
-    file_added: Commit | None  # None: the log no longer tells
-    landed: Commit | None  # another than `file_added` where OPTIMIZE moved the record
-    elsewhere: tuple[str, ...] = ()  # further files that hold it: there should be none
+    file_added: Commit | None  # None: no longer in the log
+    landed: Commit | None  # differs from `file_added` if OPTIMIZE moved the record
+    elsewhere: tuple[str, ...] = ()  # other files that hold it: normally none
 
     @property
     def moved(self) -> bool:
-        """Tell whether the record is known to be in another file than the one it landed in."""
+        """Return whether the record is known to have been moved to another file."""
         return self.file_added is not None and self.file_added != self.landed
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def locate(
     tp: TopicPartition,
     offset: int,
 ) -> Location | None:
-    """Return where the newest version of a table holds a record, None if it does not hold it."""
+    """Return where a record is in the newest version of a table, None if it is not there."""
     found = open_existing(uri, storage_options)
     if found is None:
         msg = f"there is no table at {uri}"
@@ -121,7 +120,7 @@ def locate(
 
 
 def _may_hold(add: deltalog.AddedFile, tp: TopicPartition, offset: int) -> bool:
-    """Decide by a file's statistics; without them it may."""
+    """Return whether a file may hold a record by its statistics; True without statistics."""
     record = dict(zip(COORDINATES, (tp.topic, tp.partition, offset), strict=True))
     for name, value in record.items():
         low, high = (add.stats.get(ends, {}).get(name) for ends in ("minValues", "maxValues"))
@@ -131,7 +130,7 @@ def _may_hold(add: deltalog.AddedFile, tp: TopicPartition, offset: int) -> bool:
 
 
 def _holds(storage: Storage, path: str, tp: TopicPartition, offset: int) -> bool:
-    """Look into a file; one that can't be read is for `ingestor audit` to report."""
+    """Return whether a file holds a record; a file that can't be read counts as no, `ingestor audit` reports it."""
     try:
         for batch in read(storage, path, COORDINATES):
             for found, _, offsets in partitions_of(batch):
@@ -147,8 +146,8 @@ def _commits(
 ) -> tuple[Commit | None, Commit | None]:
     """Return the entry that added a file, and the one that landed an offset that is in it now.
 
-    Whoever adds a file with new data landed its rows. A rewritten file holds rows of earlier
-    entries: this one's came with the first entry that took its partition's txn up to it.
+    An entry that adds a file with new data landed its rows. A rewritten file has rows of earlier entries: the offset
+    was landed by the first entry whose txn of the partition reaches it.
     """
     added: deltalog.Entry | None = None
     landed: deltalog.Entry | None = None
@@ -173,7 +172,7 @@ def _commits(
 
 
 def _backwards(storage: Storage, version: int) -> Iterator[deltalog.Entry]:
-    """Yield the entries of the log from the newest to the oldest that is still there."""
+    """Yield the entries of the log from the newest to the oldest that exists."""
     while version >= 0:
         entry = deltalog.read_entry(storage, version)
         if entry is None:
@@ -183,7 +182,7 @@ def _backwards(storage: Storage, version: int) -> Iterator[deltalog.Entry]:
 
 
 def _short_before(storage: Storage, version: int, app_id: str, offset: int) -> bool:
-    """Tell whether the oldest entry left is known to follow a txn that was short of an offset."""
+    """Return whether the txn before the oldest existing entry is known to be below an offset."""
     try:
         before = deltalog.txns_at(storage, version - 1).get(app_id)
     except RefusedError:

@@ -1,9 +1,9 @@
 """`ingestor offsets`: where the table ends, and where Kafka does.
 
-Behind the last committed record there may be transaction markers and aborted records, which nobody will ever land. So
-the lag is not taken from offsets alone: where the table is behind, Kafka is asked for the first committed record that
-is left, and without one there is no lag. What the group has acknowledged would tell too, but only of an ingestor that
-still runs, and for as long as Kafka keeps group offsets.
+After the last committed record there may be transaction markers and aborted records, which are never ingested. So the
+lag is not computed from offsets alone: if the table is behind, the first committed record that is left is looked up in
+Kafka, and without one the lag is 0. Group offsets would not do: they are only there while an ingestor runs, and for as
+long as Kafka keeps them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """One partition: the last offset landed (None: never), and what Kafka has."""
+    """One partition: the last committed offset (None: never), and Kafka's offsets."""
 
     route: str
     topic: str
@@ -41,7 +41,7 @@ class PartitionOffsets:
 
 
 def show(settings: Settings) -> list[PartitionOffsets]:
-    """Return every partition of every route; the lag counts to the end for readers of committed records."""
+    """Return every partition of every route; the lag counts to the last stable offset."""
     broker = Broker(settings.kafka)
     existing = _asking(broker.topics)
     rows = []
@@ -81,7 +81,7 @@ def as_text(rows: Sequence[PartitionOffsets]) -> str:
     head = ("route", "topic", "partition", "committed", "low", "high", "lag")
     lines = [head, *(tuple("-" if value is None else str(value) for value in asdict(row).values()) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    left = 2  # names to the left, numbers to the right
+    left = 2  # columns that are aligned to the left
     return "\n".join(
         "  ".join(
             text.ljust(width) if column < left else text.rjust(width)
@@ -91,7 +91,7 @@ def as_text(rows: Sequence[PartitionOffsets]) -> str:
     )
 
 
-def _asking(call: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever was asked for
+def _asking(call: Callable[[], Any]) -> Any:  # noqa: ANN401 - the call's own type
     try:
         return call()
     except Unavailable as error:

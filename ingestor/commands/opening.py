@@ -1,6 +1,6 @@
-"""A route's table as a command opens it: with the very parts by which `run` reads, places and commits.
+"""Opens a route's table for a command, with the parts that `run` uses to read, place and commit.
 
-`run` waits for a store that does not answer. A person who typed a command is told at once.
+`run` waits for a store that does not answer; a command fails at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenRoute:
-    """A table that is open, and what tells its partitions' places."""
+    """An open table, with its committer and placer."""
 
     table: RawTable
     app_ids: AppIds

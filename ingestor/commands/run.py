@@ -1,4 +1,4 @@
-"""`ingestor run`: until a signal, or with `--once` until the ends that Kafka has at the start."""
+"""`ingestor run`: ingests until a signal, or with `--once` up to the ends that Kafka has at the start."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 ONCE_PATIENCE_SECONDS = 30.0
 _ASK_AGAIN_SECONDS = 0.5
-_ASK_SECONDS = 2.0  # a signal is only seen between two questions
-# Far above what one poll brings: its messages all go again, and walking over them would cost a fifth of the CPU.
+_ASK_SECONDS = 2.0  # a signal is noticed only between two requests
+# Far above the objects of one poll: they are short-lived, and scanning them would cost a fifth of the CPU.
 _GARBAGE_AFTER_OBJECTS = 200_000
-_STUCK_SECONDS = 30.0  # a loop that did not turn for so long is stuck, unless it lands what a rebalance takes away
+_STUCK_SECONDS = 30.0  # a loop without a step for this long counts as stuck, a flush in a rebalance apart
 
 
 def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
-    """Ingest; return how many rows landed. With `once` raise unless all that was there at the start has landed."""
+    """Ingest; return the number of committed rows. With `once` raise unless all rows up to the ends are committed."""
     watch = Watch(Metrics())
     stop = Stop("ingestor: stopped at once; what was not committed is read again at the next start")
     assembly = Assembly(settings, watch, stopping=stop.asked)
@@ -83,14 +83,14 @@ def _over(goal: Goal, stop: Stop) -> bool:
 
 
 def _spare_the_collector() -> None:
-    """Let Python's garbage collector look only when objects pile up, and never again at what the start has made."""
+    """Let the garbage collector run only when objects pile up, and never scan those of the start again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE_AFTER_OBJECTS, *gc.get_threshold()[1:])
 
 
 def _serve(settings: Settings, assembly: Assembly, watch: Watch) -> tuple[Status, HttpServer] | tuple[None, None]:
-    """Start the HTTP server, if there is to be one: before anything that may have to be waited for."""
+    """Start the HTTP server, if configured, before anything that may have to wait."""
     if settings.http is None:
         return None, None
     stuck_seconds = _STUCK_SECONDS + times(settings.kafka).revoke_seconds
@@ -104,7 +104,7 @@ def _serve(settings: Settings, assembly: Assembly, watch: Watch) -> tuple[Status
 def _wait_for_topics(
     settings: Settings, assembly: Assembly, watch: Watch, stop: Stop, *, once: bool
 ) -> dict[TopicPartition, int]:
-    """Wait until Kafka answers, with `once` also for every named topic; return the ends to drain to."""
+    """Wait until Kafka answers, with `once` also for every named topic; return the ends for `once`."""
     deadline = time.monotonic() + ONCE_PATIENCE_SECONDS
     while not stop.asked():
         watch.moved()

@@ -1,7 +1,7 @@
-"""`ingestor offsets --set`: a person says where ingestion goes on, and is told what that means before and after.
+"""`ingestor offsets --set`: sets the next offset to read, and shows the consequences before and after.
 
-Refused while the consumer group has members: a running ingestor would go on from the new place at once, and pass over
-records that it was about to land. What no flag allows is to go back to where rows are, for they would be there twice.
+It is refused while the consumer group has members: a running ingestor would continue at the new position at once, and
+skip records that it was about to commit. No flag allows going back to where rows are, since they would be doubled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REQUEST = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+):(?P<partition>\d+)=(?P<to>\d+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Where a person wants a partition to go on, and what Kafka has of it."""
+    """The wanted position of a partition, and Kafka's offsets of it."""
 
     position: int
     marks: Watermarks
@@ -39,15 +39,15 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """How a command speaks with whoever started it."""
+    """How a command asks and informs its user."""
 
     confirm: Callable[[str], bool]
-    warn: Callable[[str], None]  # before the question
-    tell: Callable[[str], None]  # what was done
+    warn: Callable[[str], None]  # called before the question
+    tell: Callable[[str], None]  # called with what was done
 
 
 def set_offsets(settings: Settings, requests: Sequence[str], dialogue: Dialogue, *, force: bool = False) -> None:
-    """Write txn-only commits, one per route, after asking; refuse what would double rows."""
+    """Write txn-only commits, one per route, after confirmation; refuse positions that would double rows."""
     broker = Broker(settings.kafka)
     wishes = _wishes(settings, broker, requests)
     if not force:
@@ -96,16 +96,16 @@ def _wish(broker: Broker, tp: TopicPartition, to: str) -> Wish:
     if int(to) > marks.high:
         raise ConfigError(
             f"--set {tp}={to}: Kafka ends at {marks.high}",
-            hint=f"records up to {to} would never be landed; give {marks.high} or less, or latest",
+            hint=f"records up to {to} would never be ingested; give {marks.high} or less, or latest",
         )
     return Wish(int(to), marks)
 
 
 def _refuse_members(broker: Broker, group_id: str) -> None:
-    """Refuse while somebody is in the group, and where Kafka does not tell: then nobody knows whether one runs."""
+    """Refuse while the group has members, and if Kafka does not say whether it has any."""
     try:
         group = broker.group(group_id)
-        why = "the cluster does not know the question"
+        why = "the cluster does not support the request"
     except RefusedError as error:
         group, why = None, error.message
     except Unavailable as error:
@@ -120,8 +120,8 @@ def _refuse_members(broker: Broker, group_id: str) -> None:
         raise ConfigError(
             f"group {group_id} has {count} ({group.shown}), nothing was changed",
             hint=(
-                "stop its ingestors first (one that was killed counts until its session is out); "
-                "--force sets the offsets beside them, and they go on from there"
+                "stop its ingestors first (a killed one counts until its session times out); "
+                "with --force the offsets are set while they run, and they continue there"
             ),
         )
 
@@ -129,7 +129,7 @@ def _refuse_members(broker: Broker, group_id: str) -> None:
 def _set(
     settings: Settings, route: Route, broker: Broker, wanted: Mapping[TopicPartition, Wish], dialogue: Dialogue
 ) -> None:
-    there = open_if_there(settings, route, broker)  # a table that is not there is made only after the answer
+    there = open_if_there(settings, route, broker)  # a missing table is created only after the confirmation
     before = there.committer.known(wanted) if there is not None else dict.fromkeys(wanted)
     rows = _rows_at_risk(there.table, wanted, before) if there is not None else {}
     _refuse_doubling(route, wanted, rows)
@@ -154,7 +154,7 @@ def _commit(
     before: Mapping[TopicPartition, int | None],
     answer: Answer,
 ) -> int:
-    """Move txns as a person's answer to what the guards refuse of these partitions; return the version."""
+    """Set txns, as the answer to what the guards refuse of these partitions; return the version."""
     info = {
         "app_id": settings.app_id,
         "route": route.name,
@@ -169,7 +169,7 @@ def _commit(
 
 
 def accept_removal(settings: Settings, version: int, dialogue: Dialogue, *, force: bool = False) -> None:
-    """Go on where the txns stand although a log entry took rows away: a person has looked at what is missing."""
+    """Accept that a log entry removed rows: the partitions continue at their txns, and the rows stay removed."""
     broker = Broker(settings.kafka)
     if not force:
         _refuse_members(broker, settings.kafka["group.id"])
@@ -189,8 +189,8 @@ def accept_removal(settings: Settings, version: int, dialogue: Dialogue, *, forc
         opened, _, tps = waiting[name]
         table = settings.routes[name].table
         if not dialogue.confirm(
-            f"Table {table}: what log entry {version} took away is not read again, {len(tps)} partitions go on "
-            "where they stand. Go ahead?"
+            f"Table {table}: the rows that log entry {version} removed are not read again, {len(tps)} partitions "
+            "go on where they stand. Go ahead?"
         ):
             raise ConfigError("nothing was changed", hint="answer y, or give --yes")
         before = opened.committer.known(tps)
@@ -202,7 +202,7 @@ def accept_removal(settings: Settings, version: int, dialogue: Dialogue, *, forc
 def _rows_at_risk(
     table: RawTable, wanted: Mapping[TopicPartition, Wish], before: Mapping[TopicPartition, int | None]
 ) -> dict[TopicPartition, int]:
-    """Return the last row of each partition that goes back, or that no txn of ours accounts for."""
+    """Return the last row of each partition that goes back, or that has no txn of ours."""
     back = [tp for tp, wish in wanted.items() if (txn := before[tp]) is None or wish.position <= txn]
     return table.last_offsets(back)
 
@@ -210,7 +210,7 @@ def _rows_at_risk(
 def _refuse_doubling(
     route: Route, wanted: Mapping[TopicPartition, Wish], last_rows: Mapping[TopicPartition, int]
 ) -> None:
-    """Refuse to go before rows that are there, whoever landed them: they would be landed a second time."""
+    """Refuse a position at or before an existing row, whichever process committed it: it would be doubled."""
     for tp, last in last_rows.items():
         position = wanted[tp].position
         if last >= position:
@@ -224,7 +224,7 @@ def _refuse_doubling(
 def _warn_of_what_is_passed(
     tp: TopicPartition, wish: Wish, txn: int | None, last_row: int | None, dialogue: Dialogue
 ) -> None:
-    """Say which offsets would never be landed although Kafka still has them."""
+    """Warn of offsets that would be skipped although Kafka still has them."""
     known = position_after(txn if txn is not None else last_row)
     first = wish.marks.low if known is None else max(known, wish.marks.low)
     if first < wish.position:
