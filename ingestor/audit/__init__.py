@@ -1,23 +1,22 @@
 """Proves one raw table from the outside: every offset once, where the log says, as Kafka has it.
 
-It trusts no word of the ingestor and shares nothing with the way in that decides about offsets: it reads
-the Delta log, the names of txns and Kafka's records by itself. Both use the same words (`records`,
+It does not trust the ingestor and shares no code with it that decides about offsets: it has its own readers of
+the Delta log, of txn names and of Kafka's records. Both use the same words (`records`,
 `errors`), open stores and Kafka clients alike (`storage`, `broker`, `by_hand`), and read the texts of
-their failures alike (`failures`). tests/unit/audit/test_audit_independence.py holds it to that.
+their failures alike (`failures`). tests/unit/audit/test_audit_independence.py tests this.
 
-It audits the version that is the newest when it starts; what is committed meanwhile is left to the next
-audit. In order:
+It audits the version that is the newest at its start. In order:
 
-- `delta` reads the log, `names` tells which partition a txn is about, `schema` looks at the columns;
-- `log` walks the entries: txns only rise, no file is added twice; `facts` is what it finds out;
-- `rows` streams the coordinates of every live file: the file is there and is what the log says, its
-  rows lie within their commit and their txn, no offset stands twice;
-- `removed` finds what RESTORE, overwrites and DELETE took out and nobody put back;
+- `delta` reads the log, `names` maps txns to partitions, `schema` checks the columns;
+- `log` walks the entries: txns only rise, no file is added twice; `facts` holds the results;
+- `rows` streams the coordinates of every live file: the file exists and is as the log says, its rows are
+  within their commit and their txn, no offset is there twice;
+- `removed` finds rows that RESTORE, overwrites and DELETE removed and that were not put back;
 - `kafka` compares content with Kafka's records (`consumer`), reduced to digests by `content`;
-- `report` holds what came of it.
+- `report` holds findings, notes and the verdict.
 
-Memory grows with the number of files and of log actions, never with the number of rows; each module
-states its bound.
+Memory grows with the number of files and of log actions, not with the number of rows; each module states
+its bound.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ def audit_table(
 ) -> Report:
     """Audit the newest version of a table.
 
-    A partition is held to begin where a first commit without rows says (`start: latest`), else at
-    its first row. With `from_start` the else is: at the beginning of Kafka's partition. That is
-    right for every route that does not start at a time, and finds a head that never landed.
+    A partition is expected to begin where a first commit without rows says (`start: latest`), otherwise at its first
+    row. With `from_start` it is otherwise expected to begin where Kafka's partition does; this finds first records
+    that were never committed, and is right for every route whose `start` is not a time.
     """
     storage = open_table(uri, storage_options)
     log = DeltaLog(storage)

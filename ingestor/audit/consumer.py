@@ -1,7 +1,6 @@
-"""Reads Kafka's records for an audit: committed ones of given ranges, in plain Python, each as the client hands it out.
+"""Reads Kafka's records for an audit: committed records of given ranges, as the client's own message objects.
 
-The ingestor takes columns out of the client in batches (`intake`, `extract`, `native/`); what it may do wrong there is
-not done here.
+The ingestor reads columns in batches (`intake`, `extract`, `native/`); none of that code is used here.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ class KafkaReader:
         self._asker: Consumer | None = None
 
     def close(self) -> None:
-        """Let go of Kafka."""
+        """Close the connections to Kafka."""
         if self._asker is not None:
             self._asker.close()
 
     def topic_id(self, topic: str) -> str | None:
-        """Return the topic's id; None if the cluster does not tell."""
+        """Return the topic's id, None if it is unknown."""
         return self._broker.topic_ids([topic]).get(topic)
 
     def compacted(self, topic: str) -> bool:
-        """Tell whether the topic's cleanup policy lets records vanish in the middle."""
+        """Return whether the topic is compacted, so that records may vanish in the middle."""
         return self._broker.compacted(topic)
 
     def watermarks(self, tp: TopicPartition) -> tuple[int, int] | None:
@@ -68,7 +67,7 @@ class KafkaReader:
         return int(found[0]), int(found[1])
 
     def _options(self, isolation: str) -> dict[str, Any]:
-        """Return a consumer's options: retention may be quicker than it is, then it begins where Kafka does."""
+        """Return a consumer's options; if retention has removed the first offsets, it begins at Kafka's first."""
         return {**by_hand(self._config, "audit", isolation=isolation), "auto.offset.reset": "earliest"}
 
     def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[list[Message]]:

@@ -1,4 +1,4 @@
-"""What must be equal in Kafka and in the table, brought to one form and reduced to digests."""
+"""The fields that must be equal in Kafka and in the table, in one form and reduced to digests."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _PLAIN = 2
 
 
 class Message(Protocol):
-    """A record as Kafka's client gives it."""
+    """A record of Kafka's client."""
 
     def offset(self) -> int | None:
-        """Return where it stands in its partition."""
+        """Return the offset."""
 
     def timestamp(self) -> tuple[int, int]:
         """Return the timestamp's type and its milliseconds, -1 for none."""
 
-    def value(self) -> Any:  # noqa: ANN401 - bytes, or None; the client's own types say more
+    def value(self) -> Any:  # noqa: ANN401 - bytes, or None; the client's own types are wider
         """Return the payload."""
 
     def key(self) -> Any:  # noqa: ANN401 - same
@@ -52,10 +52,10 @@ class RecordReader(Protocol):
     """What the audit needs of Kafka."""
 
     def topic_id(self, topic: str) -> str | None:
-        """Return the topic's id; None if the cluster does not tell."""
+        """Return the topic's id, None if it is unknown."""
 
     def compacted(self, topic: str) -> bool:
-        """Tell whether the topic's cleanup policy lets records vanish in the middle."""
+        """Return whether the topic is compacted, so that records may vanish in the middle."""
 
     def watermarks(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Return the first retained and the next offset; None if there is no such partition."""
@@ -63,8 +63,8 @@ class RecordReader(Protocol):
     def read(self, tp: TopicPartition, first: int, last: int, *, aborted: bool = False) -> Iterator[Sequence[Message]]:
         """Yield the committed records of a range, both ends included, in order.
 
-        With `aborted` those too, and those of open transactions. It begins no earlier than retention
-        lets it and ends where Kafka does, without waiting for more; it raises if Kafka does not answer.
+        With `aborted` also aborted records and those of open transactions. It begins and ends where Kafka does, if
+        that is within the range, and does not wait for more; it raises if Kafka does not answer.
         """
 
     def read_all(
@@ -75,17 +75,17 @@ class RecordReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Records of one partition: their offsets, and each compared field in a sequence as long."""
+    """Records of one partition: their offsets, and a sequence of equal length for each compared field."""
 
     offsets: Offsets
     fields: Mapping[str, Sequence[object]]
 
     def within(self, first: int, last: int) -> Rows:
-        """Return the rows of a range: a client may start elsewhere when Kafka has not got its offset."""
+        """Return the rows of a range: a client may start elsewhere if Kafka does not have the offset."""
         return self.where((self.offsets >= first) & (self.offsets <= last))
 
     def where(self, wanted: npt.NDArray[np.bool_]) -> Rows:
-        """Return some of the rows."""
+        """Return the rows for which `wanted` is true."""
         if wanted.all():
             return self
         chosen = wanted.tolist()
@@ -93,24 +93,24 @@ class Rows:
         return Rows(self.offsets[wanted], fields)
 
     def digests(self) -> npt.NDArray[np.uint64]:
-        """Return 128 bits for each record, in two lanes that can be added up."""
+        """Return 128 bits per record, as two numbers that can be summed."""
         rows = zip(self.offsets.tolist(), *self.fields.values(), strict=True)
         found = (blake2b(marshal.dumps(row, _PLAIN), digest_size=16).digest() for row in rows)
         return np.frombuffer(b"".join(found), np.uint64).reshape(-1, 2)
 
     def prints(self) -> Iterator[tuple[int, bytes]]:
-        """Yield each offset with a few bytes for each of its fields."""
+        """Yield each offset with a few bytes per field."""
         for offset, *row in zip(self.offsets.tolist(), *self.fields.values(), strict=True):
             yield offset, b"".join(map(_print, row))
 
 
-def _print(value: Any) -> bytes:  # noqa: ANN401 - whatever a field holds
+def _print(value: Any) -> bytes:  # noqa: ANN401 - any field's value
     return blake2b(marshal.dumps(value, _PLAIN), digest_size=_PRINT_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The fields that count for one table, read from either side."""
+    """The compared fields of one table, read from either side."""
 
     extras: tuple[str, ...]
     names: tuple[str, ...] = field(init=False)
@@ -121,11 +121,11 @@ class Content:
 
     @property
     def columns(self) -> list[str]:
-        """Return the table's columns that hold them."""
+        """Return the table's columns to read."""
         return [*COORDINATES, *(f"message_{name}" for name in self.names)]
 
     def of_table(self, batch: pa.RecordBatch, offsets: Offsets) -> Rows:
-        """Take the rows of a batch, whose offsets are these."""
+        """Return the rows of a batch with these offsets."""
         fields = {name: self._column(batch, name) for name in self.names}
         return Rows(offsets, fields)
 
@@ -143,7 +143,7 @@ class Content:
         return list(values)
 
     def of_kafka(self, messages: Sequence[Message]) -> Rows:
-        """Take records as Kafka's client gave them."""
+        """Return messages of Kafka's client as rows."""
         offsets = np.array([message.offset() for message in messages], np.int64)
         taken: dict[str, Callable[[Message], object]] = {
             "timestamp": lambda message: _micros(message.timestamp()[1]),
@@ -163,11 +163,11 @@ class Content:
 
 
 def _headers(row: Sequence[tuple[str, bytes | str | None]] | None) -> tuple[Any, ...]:
-    """Return headers for comparing: none at all is the same as an empty list."""
+    """Return headers for comparison; None equals an empty list."""
     return tuple((key.encode(), value.encode() if isinstance(value, str) else value) for key, value in row or ())
 
 
 def _micros(milliseconds: int) -> int | None:
-    """Return what the table says for a timestamp: null for none, and for what 64 bits can't say."""
+    """Return the table's value of a timestamp: null for none, and for one that overflows 64 bits."""
     micros = milliseconds * 1000
     return None if milliseconds == -1 or abs(micros) > _MICROS_MAX else micros

@@ -1,7 +1,7 @@
-"""Reads the Delta log for an audit: every entry that is left, and the checkpoints that stand for the others.
+"""Reads the Delta log for an audit: every existing entry, and checkpoints in place of removed ones.
 
-The ingestor finds its positions with a reader of its own (`deltalog`). The two share no line, so a fault of that one
-shows here. Paths are decoded as they are read: the log spells them percent-encoded.
+The ingestor reads its positions by another reader (`deltalog`). They share no code, so a fault of that one shows here.
+The log has percent-encoded paths; they are decoded when read.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Entry:
-    """What one version did."""
+    """The actions of one version."""
 
     version: int
     info: Mapping[str, Any] = field(default_factory=dict)
     txns: dict[str, int] = field(default_factory=dict)
     adds: list[LiveFile] = field(default_factory=list)
     removes: list[str] = field(default_factory=list)
-    takes_rows: bool = False  # a removal of it says that rows went, and did not just move (`dataChange`)
+    takes_rows: bool = False  # a remove action has `dataChange`: rows were removed, not only moved
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
 
     @property
     def operation(self) -> str:
-        """Return what its writer calls it."""
+        """Return the operation's name."""
         return str(self.info.get("operation") or "unnamed operation")
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The whole table at one version, as readers take it that need no older entries."""
+    """The whole table at one version; readers need no older entries."""
 
     version: int
     files: dict[str, LiveFile] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Checkpoint:
 
 
 def open_table(uri: str, storage_options: Mapping[str, str]) -> Storage:
-    """Return a table's files; credentials and options mean what they mean to delta-rs."""
+    """Return a table's files; options have the same meaning as in delta-rs."""
     options = dict(storage_options) if local_root(uri) is not None else with_defaults(storage_options)
     try:
         return open_storage(uri, lambda: pafs.PyFileSystem(DeltaStorageHandler(uri, options)))
@@ -76,7 +76,7 @@ def open_table(uri: str, storage_options: Mapping[str, str]) -> Storage:
 
 
 class DeltaLog:
-    """The log as it stands when the audit begins; what is committed meanwhile is left to the next one."""
+    """The log as of the start of the audit; later commits are ignored."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -85,7 +85,7 @@ class DeltaLog:
         entries = {int(found[1]) for found in map(_ENTRY.fullmatch, names) if found}
         self._parts = _whole_checkpoints(names)
         self.newest = max((*entries, *self._parts), default=-1)
-        self.first = self.newest + 1  # from here on no entry is missing
+        self.first = self.newest + 1  # no entry from here on is missing
         while self.first - 1 in entries:
             self.first -= 1
 
@@ -100,7 +100,7 @@ class DeltaLog:
             yield _parsed(version, path, text)
 
     def base(self) -> Checkpoint | None:
-        """Return the oldest checkpoint that the entries left can be read on from; None if no entry is missing."""
+        """Return the oldest checkpoint before which no needed entry is missing; None if all entries exist."""
         if self.first == 0:
             return None
         for version in sorted(version for version in self._parts if version >= self.first - 1):
@@ -113,7 +113,7 @@ class DeltaLog:
         )
 
     def newest_checkpoint(self, base: Checkpoint | None) -> Checkpoint | str | None:
-        """Return the checkpoint that readers begin with, or what is wrong with it; None if `base` is the newest."""
+        """Return the checkpoint that readers begin with, or its problem; None if `base` is the newest."""
         newest = max(self._parts, default=None)
         return None if newest is None or (base and base.version == newest) else self._checkpoint(newest)
 
@@ -129,7 +129,7 @@ class DeltaLog:
 
 
 def _whole_checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
-    """Return the files of each checkpoint of which no part is missing."""
+    """Return the files of each checkpoint that is complete."""
     parts: dict[int, list[str]] = {}
     total: dict[int, int] = {}
     for found in filter(None, map(_CHECKPOINT.fullmatch, sorted(names))):
@@ -144,7 +144,7 @@ def _reading(what: str) -> Iterator[None]:
         yield
     except (DeltaError, OSError) as error:
         if isinstance(error, pa.ArrowException):
-            raise  # about the content, though it is an OSError too
+            raise  # a problem of the content, though also an OSError
         raise classify(error, doing=f"reading {what}") from error
 
 
@@ -169,7 +169,7 @@ def _parsed(version: int, path: str, text: bytes) -> Entry:
     return entry
 
 
-def _apply(entry: Entry, kind: str, body: Any) -> None:  # noqa: ANN401 - whatever JSON holds
+def _apply(entry: Entry, kind: str, body: Any) -> None:  # noqa: ANN401 - any JSON
     if kind == "add":
         entry.adds.append(_file(body))
     elif kind == "remove":
@@ -192,7 +192,7 @@ def _file(body: Mapping[str, Any]) -> LiveFile:
 
 
 def _a(kind: type[T], value: object) -> T:
-    """Return a value of the log if it is what it should be: True is no number, and neither is 1.5."""
+    """Return a value of the log if it has exactly this type: True and 1.5 are no integers."""
     if type(value) is not kind:
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value

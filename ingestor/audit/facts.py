@@ -1,4 +1,4 @@
-"""What an audit keeps of the Delta log: each partition's txns, who landed which file, and who took rows out."""
+"""What an audit keeps of the Delta log: each partition's txns, and the entries that added and removed rows."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Chain:
-    """The txns of one partition, in the order of the log entries that moved it."""
+    """The txns of one partition, in the order of the log entries that moved them."""
 
-    base: int | None = None  # the txn before the first of them: None if there was none, or nobody knows
-    begins_here: bool = False  # its first txn is in the log that is left
-    claimed_from: int | None = None  # where the table begins, if an entry without rows said so
+    base: int | None = None  # the txn before the first of them: None if there was none, or it is unknown
+    begins_here: bool = False  # the partition's first txn is in an existing entry
+    claimed_from: int | None = None  # where the table begins, if an entry without rows says so
     versions: array[int] = field(default_factory=lambda: array("q"))
     txns: array[int] = field(default_factory=lambda: array("q"))
-    landed: array[int] = field(default_factory=lambda: array("q"))  # highest offset seen in the files
-    gaps: list[tuple[int, int]] = field(default_factory=list)  # declared: Kafka had not got them any more
-    passed: list[tuple[int, int]] = field(default_factory=list)  # a person set the txn over them
-    reach: int = -1  # rows up to here may stand beyond the txn: a person set it back
+    landed: array[int] = field(default_factory=lambda: array("q"))  # highest offset in the entry's files
+    gaps: list[tuple[int, int]] = field(default_factory=list)  # declared: Kafka no longer had them
+    passed: list[tuple[int, int]] = field(default_factory=list)  # skipped by `offsets --set`
+    reach: int = -1  # rows up to here may be above the txn, since `offsets --set` moved it back
 
     @property
     def current(self) -> int | None:
@@ -38,24 +38,24 @@ class Chain:
         return self.txns[-1] if self.txns else self.base
 
     def append(self, version: int, txn: int) -> None:
-        """Take in the txn of an entry."""
+        """Add the txn of an entry."""
         self.versions.append(version)
         self.txns.append(txn)
         self.landed.append(-1)
 
     def window(self, version: int) -> tuple[int, int] | None:
-        """Return the first and last offset that an entry may land; None if it moved no txn."""
+        """Return the first and last offset that an entry may have landed; None if it moved no txn."""
         at = self._index(version)
         if at is None:
             return None
         return first_after(self.txns[at - 1] if at else self.base), self.txns[at]
 
     def follows(self, version: int) -> bool:
-        """Tell whether its first txn that the log still holds came after an entry."""
+        """Return whether the first existing txn is of a later entry."""
         return bool(self.versions) and version < self.versions[0]
 
     def saw(self, version: int, offset: int) -> None:
-        """Note that a file of an entry holds an offset."""
+        """Note an offset in a file of an entry."""
         at = self._index(version)
         if at is not None:
             self.landed[at] = max(self.landed[at], offset)
@@ -67,18 +67,18 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """An entry that took rows out of the table, or says that it did."""
+    """An entry that removed rows, or declares that it did."""
 
     version: int
     operation: str
-    chosen: bool  # a person named the rows: by DELETE, UPDATE or MERGE
+    chosen: bool  # a person chose the rows, by DELETE, UPDATE or MERGE
     removed: tuple[str, ...]  # files
     declared: tuple[Extent, ...]  # `commitInfo.removed`: ranges of offsets
 
 
 @dataclass(slots=True)
 class LogFacts:
-    """What the entries of the log say that are still there, and the newest version that they lead to."""
+    """What the existing entries of the log say, and the newest version."""
 
     version: int = -1
     live: dict[str, LiveFile] = field(default_factory=dict)
@@ -86,32 +86,32 @@ class LogFacts:
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
     chains: dict[TopicPartition, Chain] = field(default_factory=dict)
-    added_by: dict[str, int] = field(default_factory=dict)  # data files, by the entry that landed their rows
-    landed: dict[int, int | None] = field(default_factory=dict)  # rows of such an entry, where statistics tell
-    replaced: dict[str, tuple[str, ...]] = field(default_factory=dict)  # files, by those whose rows they took over
+    added_by: dict[str, int] = field(default_factory=dict)  # data file to the entry that landed its rows
+    landed: dict[int, int | None] = field(default_factory=dict)  # rows of such an entry, if statistics have them
+    replaced: dict[str, tuple[str, ...]] = field(default_factory=dict)  # file to the files whose rows it took over
     removals: list[Removal] = field(default_factory=list)
     elsewhere: dict[int, set[TopicPartition]] = field(default_factory=dict)  # partitions landed under another app_id
-    handed_over: dict[TopicPartition, int] = field(default_factory=dict)  # the last txn of those that another took
-    taken_over: dict[int, int] = field(default_factory=dict)  # see `before`: by partition, the entry that tells
-    awaited: dict[int, int] = field(default_factory=dict)  # per flush: its files not yet seen alive
+    handed_over: dict[TopicPartition, int] = field(default_factory=dict)  # last txn before another topic took it over
+    taken_over: dict[int, int] = field(default_factory=dict)  # partition to the entry that `before` compares with
+    awaited: dict[int, int] = field(default_factory=dict)  # per flush: its files that were not found live yet
     topic_ids: dict[TopicPartition, str] = field(default_factory=dict)
     commits: int = 0
 
     def before(self, tp: TopicPartition, version: int) -> bool:
-        """Tell whether an entry is from before a person let the partition's topic have a txn that may be another's.
+        """Return whether an entry is older than an `offsets --set` that gave the partition's txn to this topic.
 
-        So it is where txns don't name the topic, and the log does not tell whose rows they counted until then.
+        This is for txns that don't name the topic: the log does not say which topic's rows they counted before.
         """
         return version < self.taken_over.get(tp.partition, -1)
 
 
 def first_after(txn: int | None) -> int:
-    """Return the first offset that may follow a txn: a txn is the last offset landed; 0 where there is none."""
+    """Return the first offset after a txn, 0 if there is no txn."""
     return 0 if txn is None else txn + 1
 
 
 def check_ends(facts: LogFacts, findings: Findings) -> None:
-    """Check, after every file was read, that each flush landed rows up to its txns."""
+    """Check that each flush landed rows up to its txns; call after all files were read."""
     for tp, chain in facts.chains.items():
         for version, txn, landed in zip(chain.versions, chain.txns, chain.landed, strict=True):
             if facts.awaited.get(version) != 0 or landed >= txn or (landed < 0 and facts.before(tp, version)):

@@ -1,4 +1,4 @@
-"""Reads data files in batches of bounded size, whoever wrote them, however large their row groups."""
+"""Reads data files of any writer in batches of bounded size, however large their row groups are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class FileDamagedError(Exception):
-    """The bytes of a file are there, but they are no Parquet file of a raw table."""
+    """A file can be read, but is no Parquet file of a raw table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class LiveFile:
     path: str
     size: int
     rows: int | None
-    new: bool = True  # its entry says that its rows are new, and did not just move (`dataChange`)
+    new: bool = True  # its add action has `dataChange`: its rows are new, not only moved
 
 
 def read(storage: Storage, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a file; tell a damaged file from storage that does not answer.
+    """Yield columns of a file; distinguish a damaged file from a storage failure.
 
-    A column that the file has not got is left out, as when it was written before a column was added.
+    A column that the file does not have is left out: it may be older than the column.
     """
     try:
         with storage.open_input(path) as source:
@@ -71,7 +71,7 @@ def read(storage: Storage, path: str, columns: Sequence[str]) -> Iterator[pa.Rec
 
 
 def _unpacked(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces of bounded size, in which each row has its own values."""
+    """Yield a batch in pieces of bounded size, without dictionary encoding."""
     packed = [
         name for name in _PACKED if name in batch.schema.names and pa.types.is_dictionary(batch.column(name).type)
     ]
@@ -89,14 +89,14 @@ def _unpacked(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _lengths(column: pa.DictionaryArray) -> npt.NDArray[np.int64]:
-    """Return how many bytes the value of each row has; a null has none."""
+    """Return the bytes of each row's value; a null has none."""
     distinct = np.append(pc.binary_length(column.dictionary).to_numpy(zero_copy_only=False), 0)
     found: npt.NDArray[np.int64] = distinct[column.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)]
     return found.astype(np.int64)
 
 
 def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch in plain types: a DELETE of delta-rs writes view types, and Arrow can do little with them."""
+    """Return a batch without view types, which a DELETE of delta-rs writes and few Arrow functions support."""
     plain = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
     return batch if plain == batch.schema else batch.cast(plain)
 
@@ -127,7 +127,7 @@ def _batch_rows(metadata: pq.FileMetaData) -> int:
 
 
 def _reread(storage: Storage, path: str) -> None:
-    """Read a file's bytes to the end: if that works, its content is to blame, not the storage."""
+    """Read a file's bytes to the end: if that works, its content is damaged, otherwise the storage has failed."""
     try:
         with storage.open_input(path) as source:
             while source.read(_CHUNK_BYTES):
@@ -139,7 +139,7 @@ def _reread(storage: Storage, path: str) -> None:
 
 
 def partitions_of(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Offsets, Offsets]]:
-    """Yield each partition of a batch: where its rows are, and their offsets, in the file's order."""
+    """Yield each partition of a batch with its row numbers and offsets, in the file's order."""
     topics = batch.column(TOPIC)
     if not pa.types.is_dictionary(topics.type):
         topics = topics.dictionary_encode()

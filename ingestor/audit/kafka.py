@@ -1,11 +1,11 @@
 """Audits the table against Kafka: every committed record still retained is there, and nothing else.
 
-Both sides are read once. Each record is reduced to a 128-bit digest of its offset and content; per
-window of `_WINDOW` offsets the table's digests are added up and Kafka's are taken off again. Where a
-window comes out at nothing both sides hold the same records, in whatever order files hold them. Only
-windows that differ are read a second time, one by one, record against record. So the bound is a few
-numbers per window that holds rows, 200 bytes per record of one window (25 MiB for both sides), and
-one batch of records.
+Both sides are read once. Each record is reduced to a 128-bit digest of its offset and content. Per window of `_WINDOW`
+offsets the table's digests are added and Kafka's subtracted. If a window's sum is zero, both sides have the same
+records, in any order. Only windows that differ are read again, and compared record by record.
+
+Memory: a few numbers per window with rows, 200 bytes per record of one window (25 MiB for both sides), and one batch
+of records.
 """
 
 from __future__ import annotations
@@ -85,20 +85,21 @@ class KafkaAudit:
         return compared
 
     def _rounds(self) -> Iterator[dict[TopicPartition, Range]]:
-        """Yield one range of each partition, then the next ones of those that have more."""
+        """Yield the first range of each partition, then the second ones, and so on."""
         for nth in range(max(map(len, self._ranges.values()), default=0)):
             yield {tp: ranges[nth] for tp, ranges in self._ranges.items() if nth < len(ranges)}
 
     def _wanted(self, tp: TopicPartition, messages: Sequence[Message], within: Range) -> Rows:
-        """Return Kafka's records of a range, without those that are known to be gone from the table."""
+        """Return Kafka's records of a range, without those that are known to be removed from the table."""
         rows = self._content.of_kafka(messages).within(*within)
         absent = self._absent.get(tp)
         return rows if absent is None else rows.where(~absent.hold(rows.offsets))
 
     def _recreated(self) -> set[TopicPartition]:
-        """Return the partitions whose rows came from another topic of the same name: they are not comparable.
+        """Return the partitions whose rows came from an earlier topic of the same name: they can't be compared.
 
-        Where a sibling's rows come from the topic of today, its commits declare what was lost (`on_data_loss: skip`).
+        That is no finding if another partition's rows are of today's topic: its commits declare what was lost
+        (`on_data_loss: skip`).
         """
         now = {topic: self._kafka.topic_id(topic) for topic in {tp.topic for tp in self._facts.topic_ids}}
         others = {tp for tp, was in self._facts.topic_ids.items() if now[tp.topic] not in (None, was)}
@@ -143,7 +144,7 @@ class KafkaAudit:
     def _table_rows(
         self, number: int, wanted: Mapping[TopicPartition, Sequence[Range]]
     ) -> Iterator[tuple[TopicPartition, Rows]]:
-        """Yield the rows of a file that lie in the wanted ranges."""
+        """Yield a file's rows in the wanted ranges."""
         for batch in self._rows.batches(number, self._content.columns):
             for tp, places, offsets in partitions_of(batch):
                 inside = _inside(offsets, wanted.get(tp, ()))
@@ -169,7 +170,7 @@ class KafkaAudit:
             balance[1:] = [(old + sign * new) & _LANE_MASK for old, new in zip(balance[1:], lanes, strict=True)]
 
     def _examine(self, progress: Callable[[str], None]) -> None:
-        """Compare the windows that differ record by record, until enough is known."""
+        """Compare the windows that differ record by record, until there are enough findings."""
         differing: dict[TopicPartition, list[int]] = {}
         for (tp, window), balance in sorted(self._balance.items()):
             if any(balance):
@@ -202,7 +203,7 @@ class KafkaAudit:
         ours: dict[int, bytes] = {}
         for number in sorted(self._files(tp, ranges)):
             for _, rows in self._table_rows(number, {tp: ranges}):
-                for offset, found in rows.prints():  # of two rows keep the one that differs
+                for offset, found in rows.prints():  # of two rows with one offset keep the one that differs
                     if ours.get(offset, theirs.get(offset)) == theirs.get(offset):
                         ours[offset] = found
         uncommitted = self._uncommitted(tp, sorted(ours.keys() - theirs.keys()))
@@ -217,14 +218,14 @@ class KafkaAudit:
                 runs.feed(offset, self._content.difference(ours[offset], theirs[offset]))
 
     def _still_comparable(self, tp: TopicPartition, window: int) -> list[Range]:
-        """Return a window's part of the ranges; retention may have come further meanwhile."""
+        """Return a window's part of the ranges that retention has not removed meanwhile."""
         low, _ = self._kafka.watermarks(tp) or (0, 0)
         start, end = _bounds(window)
         cut = ((max(first, start, low), min(last, end)) for first, last in self._ranges[tp])
         return [(first, last) for first, last in cut if first <= last]
 
     def _uncommitted(self, tp: TopicPartition, offsets: Sequence[int]) -> set[int | None]:
-        """Return those of a range that Kafka has, committed or not."""
+        """Return the offsets between the first and last of these that Kafka has, committed or not."""
         if not offsets:
             return set()
         found: set[int | None] = set()
@@ -234,7 +235,7 @@ class KafkaAudit:
 
 
 def without(whole: Range, holes: Iterable[Range]) -> Iterator[Range]:
-    """Yield what is left of a range when others are cut out of it."""
+    """Yield the parts of a range outside the holes."""
     first, last = whole
     for start, end in sorted(holes):
         if end < start:

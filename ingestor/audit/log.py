@@ -1,7 +1,7 @@
-"""Audits the Delta log: which entry moved which txn, which added which file, and which took rows out.
+"""Audits the Delta log: which entry moved which txn, added which file, and removed rows.
 
-The log is walked once, entry by entry, as far back as its JSON files go. What is kept grows with the
-number of txn, add and remove actions of the entries that are still there, never with the number of rows.
+The log is walked once, from its oldest existing JSON entry. Memory grows with the number of txn, add and remove
+actions in the entries, not with the number of rows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ingestor.audit.names import Names
 
 FLUSH, BOOTSTRAP, SET, ACCEPT = "flush", "bootstrap", "set", "accept"
-_CHOSEN = ("DELETE", "UPDATE", "MERGE")  # a person names the rows that go
-_EVERYTHING = (None, "", "[]", "true", '["true"]')  # a predicate that chooses nothing
+_CHOSEN = ("DELETE", "UPDATE", "MERGE")  # a person chooses the rows
+_EVERYTHING = (None, "", "[]", "true", '["true"]')  # predicates that match every row
 
 
 def walk(log: DeltaLog, names: Names, findings: Findings) -> LogFacts:
-    """Read every entry, and say what is wrong with their order."""
+    """Read every entry, and report what is wrong with their order."""
     return _Walk(log, names, findings).run()
 
 
@@ -38,8 +38,8 @@ class _Walk:
         self._names = names
         self._findings = findings
         self._facts = LogFacts()
-        self._all_known = True  # whatever txns there are: who has none begins here
-        self._rows: dict[str, int | None] = {}  # of every file that was added, where its statistics tell
+        self._all_known = True  # all txns are known: a partition without one begins here
+        self._rows: dict[str, int | None] = {}  # of every added file, None without statistics
 
     def run(self) -> LogFacts:
         facts = self._facts
@@ -64,7 +64,7 @@ class _Walk:
         return facts
 
     def _begin(self, base: Checkpoint) -> None:
-        """Begin behind the entries that are gone."""
+        """Begin after the entries that were removed."""
         first = self._log.first
         self._facts.version = first - 1
         self._all_known = False
@@ -76,7 +76,7 @@ class _Walk:
         )
 
     def _meet(self, checkpoint: Checkpoint, *, known: bool) -> None:
-        """Take over what a checkpoint says of the whole table, or hold it against what the entries say if they do."""
+        """Take the table's state from a checkpoint; if it is known from the entries already, compare the two."""
         facts = self._facts
         if not known:
             facts.live, facts.txns = dict(checkpoint.files), dict(checkpoint.txns)
@@ -124,7 +124,7 @@ class _Walk:
         self._gaps(entry)
 
     def _learn(self, entry: Entry) -> None:
-        """Take in where rows come from: what is told first was so before, what is told later hands the txn over."""
+        """Take in origins of rows: a txn's first origin also holds for earlier entries, a later one hands it over."""
         names, facts = self._names, self._facts
         tells = any(text.startswith(ORIGIN) for text in entry.txns)
         was = {text: (text in names.origins, names.partition(text)) for text in facts.txns} if tells else {}
@@ -156,7 +156,7 @@ class _Walk:
             self._findings.add(Finding("txn_back", sentence, tp=tp, version=version))
 
     def _set(self, tp: TopicPartition, chain: Chain, before: int, txn: int, version: int) -> None:
-        """Take in what a person did: offsets set over are passed over, those set back come again."""
+        """Apply an `offsets --set`: forward it skips offsets, back it lets them be ingested again."""
         told = f"version {version}: `offsets --set` moved the txn of {tp} from {before} to {txn}"
         if txn > before:
             passed = (first_after(before), txn)
@@ -178,10 +178,10 @@ class _Walk:
             self._findings.note(told, gone=True)
 
     def _ranges(self, entry: Entry, name: str) -> Iterator[tuple[TopicPartition, int, int, Mapping[str, Any]]]:
-        """Yield the ranges of offsets that an entry lists under a name, and what else it says of each."""
+        """Yield the ranges of offsets that an entry lists under a name, each with its other fields."""
         try:
             said = entry.info.get(name) or ()
-            for each in json.loads(said) if isinstance(said, str) else said:  # delta-rs's own metadata are texts
+            for each in json.loads(said) if isinstance(said, str) else said:  # delta-rs writes metadata as text
                 yield (
                     TopicPartition(str(each["topic"]), int(each["partition"])),
                     int(each["first"]),
@@ -204,7 +204,7 @@ class _Walk:
                 sentence = f"version {entry.version} adds {path}, which an earlier entry added"
                 self._findings.add(Finding("added_twice", sentence, version=entry.version, file=path))
             elif file.new and not seen and (moved or not (removed or entry.operation == "RESTORE")):
-                facts.added_by[path] = entry.version  # else it holds rows of before, as after DELETE
+                facts.added_by[path] = entry.version  # otherwise it has rows of earlier entries, as after DELETE
             facts.live[path] = file
             self._rows[path] = file.rows
             if removed and not seen:
@@ -214,13 +214,13 @@ class _Walk:
             facts.landed[entry.version] = None if None in rows else sum(number or 0 for number in rows)
         declared = self._declared(entry)
         if declared or (removed and (entry.takes_rows or entry.operation == "RESTORE")):
-            chosen = _chosen(entry) and not declared  # whoever declares has to declare it all
+            chosen = _chosen(entry) and not declared  # an entry that declares must declare all its removals
             facts.removals.append(Removal(entry.version, entry.operation, chosen, before, declared))
         elif removed:
             self._rewrite(entry)
 
     def _declared(self, entry: Entry) -> tuple[Extent, ...]:
-        """Return the ranges of offsets that an entry says it removed for good."""
+        """Return the ranges of offsets that an entry declares as removed for good."""
         ranges = []
         rows: dict[tuple[TopicPartition, str], int] = {}
         for tp, first, last, each in self._ranges(entry, "removed"):
@@ -234,7 +234,7 @@ class _Walk:
         return tuple(ranges)
 
     def _rewrite(self, entry: Entry) -> None:
-        """Check that files were replaced by as many rows, where both sides are known."""
+        """Check that a rewrite kept the number of rows, if it is known before and after."""
         before = [self._rows.get(path) for path in entry.removes]
         after = [file.rows for file in entry.adds]
         if None in before or None in after:
@@ -256,7 +256,7 @@ class _Walk:
 
 
 def _chosen(entry: Entry) -> bool:
-    """Tell whether a person named the rows that went; a DELETE without a predicate empties the table."""
+    """Return whether a person chose the removed rows; a DELETE without a predicate empties the table."""
     parameters = entry.info.get("operationParameters")
     predicate = parameters.get("predicate") if isinstance(parameters, dict) else None
     return entry.operation in _CHOSEN and (entry.operation != "DELETE" or predicate not in _EVERYTHING)

@@ -1,4 +1,4 @@
-"""Marks offsets in memory of a bounded size, however many there are: window by window, some windows in each pass."""
+"""Marks offsets in bounded memory: window by window, some windows in each pass."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     Bits = npt.NDArray[np.bool_]
     Extent = tuple[TopicPartition, int, int]  # offsets of a partition, both ends included
 
-MARKED = 1 << 25  # offsets marked in one pass
-WINDOW = 1 << 22  # offsets marked in one piece
+MARKED = 1 << 25  # offsets per pass
+WINDOW = 1 << 22  # offsets per window
 
 
 class Window(NamedTuple):
@@ -31,28 +31,28 @@ class Window(NamedTuple):
     last: int
 
     def bits(self) -> Bits:
-        """Return a mark for each offset, none of them set."""
+        """Return a cleared mark for each offset."""
         return np.zeros(self.last - self.first + 1, dtype=bool)
 
     def places(self, offsets: Offsets) -> npt.NDArray[np.int64]:
-        """Return where those of the offsets that lie in the window are marked."""
+        """Return the indexes of the marks of the offsets that are in the window."""
         inside: npt.NDArray[np.int64] = offsets[(offsets >= self.first) & (offsets <= self.last)] - self.first
         return inside
 
     def runs(self, bits: Bits) -> tuple[Offsets, Offsets]:
-        """Return the first and the last offset of each range that is marked."""
+        """Return the first and last offset of each marked range."""
         edges = np.flatnonzero(np.diff(bits, prepend=False, append=False)) + self.first
         return edges[::2], edges[1::2] - 1
 
 
 def cut(tp: TopicPartition, first: int, last: int) -> Iterator[Window]:
-    """Yield the windows of a range, one after another."""
+    """Yield the windows of a range in order."""
     for start in range(first, last + 1, WINDOW):
         yield Window(tp, start, min(start + WINDOW - 1, last))
 
 
 def blocks(extents: Iterable[Extent]) -> Iterator[Window]:
-    """Yield few windows that cover many ranges, which may overlap."""
+    """Yield windows that cover many ranges, which may overlap."""
     found: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
     for tp, first, last in extents:
         for block in range(first // WINDOW, last // WINDOW + 1):
@@ -64,7 +64,7 @@ def blocks(extents: Iterable[Extent]) -> Iterator[Window]:
 
 
 def passes(some: Iterable[Window], *, sheets: int = 1) -> Iterator[list[Window]]:
-    """Gather windows to passes that mark a bounded number of offsets, on so many sheets together."""
+    """Group windows into passes with a bounded number of marks, on `sheets` sheets together."""
     gathered: list[Window] = []
     size = 0
     for window in some:
@@ -79,7 +79,7 @@ def passes(some: Iterable[Window], *, sheets: int = 1) -> Iterator[list[Window]]
 
 
 class Sheet:
-    """A mark for each offset of some windows."""
+    """A mark for each offset of several windows."""
 
     def __init__(self, windows: Iterable[Window]) -> None:
         self.bits = {window: window.bits() for window in windows}
@@ -93,7 +93,7 @@ class Sheet:
             self.bits[window][window.places(offsets)] = True
 
     def parts(self, extents: Iterable[Extent]) -> Iterator[Bits]:
-        """Yield the marks of ranges of offsets, for reading and setting."""
+        """Yield the marks of ranges of offsets; writing to them marks."""
         for tp, first, last in extents:
             for window in self._of.get(tp, ()):
                 part = self.bits[window][max(0, first - window.first) : max(0, last - window.first + 1)]
@@ -101,7 +101,7 @@ class Sheet:
                     yield part
 
     def met(self, extents: Iterable[Extent]) -> list[Window]:
-        """Return the windows that ranges of offsets reach into."""
+        """Return the windows that overlap ranges of offsets."""
         met: set[Window] = set()
         for tp, first, last in extents:
             met.update(window for window in self._of.get(tp, ()) if window.first <= last and window.last >= first)
@@ -110,18 +110,18 @@ class Sheet:
 
 @dataclass(slots=True)
 class Ranges:
-    """Many offsets of one partition, held as ranges that rise: 16 bytes each."""
+    """Offsets of one partition as rising ranges of 16 bytes each."""
 
     firsts: array[int] = field(default_factory=lambda: array("q"))
     lasts: array[int] = field(default_factory=lambda: array("q"))
 
     def extend(self, firsts: Offsets, lasts: Offsets) -> None:
-        """Take in ranges behind the others."""
+        """Append ranges above all others."""
         self.firsts.frombytes(firsts.tobytes())
         self.lasts.frombytes(lasts.tobytes())
 
     def hold(self, offsets: Offsets) -> Bits:
-        """Tell which of the offsets are among them."""
+        """Return which of the offsets are in a range."""
         firsts, lasts = np.frombuffer(self.firsts, np.int64), np.frombuffer(self.lasts, np.int64)
         at = np.searchsorted(firsts, offsets, side="right") - 1
         found: Bits = (at >= 0) & (offsets <= lasts[at])

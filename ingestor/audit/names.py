@@ -1,8 +1,8 @@
-"""Which partition a txn action is about: the names under which positions stand in the log, read from the template.
+"""Maps txn actions to partitions, by the template of their app ids.
 
-The ingestor translates with `ledger.AppIds`; this is the audit's own reading of the same template, so that a mistake
-there is not made here again. Beside the txns of partitions the log holds those of guards, which remember where rows
-came from: `ingestor:origin/{name}/{topic}/{topic id}/`. Its version counts the changes, its id is percent-encoded.
+The ingestor uses `ledger.AppIds`. The audit reads the same template with its own code, so that a mistake there is not
+repeated here. The log also has txns of the guards, which remember where rows came from:
+`ingestor:origin/{name}/{topic}/{topic id}/`. Their version counts the changes; the id is percent-encoded.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from ingestor.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_SCHEMES = ("{app_id}/{topic}/{partition}", "{app_id}-{partition}")  # of others: ours, and kafka-delta-ingest's
+_SCHEMES = ("{app_id}/{topic}/{partition}", "{app_id}-{partition}")  # our default, and kafka-delta-ingest's
 _TOPIC = r"(?P<topic>[a-zA-Z0-9._-]+)"
 _PARTITION = r"(?P<partition>0|[1-9][0-9]*)"
 _GUARD, ORIGIN = "ingestor:", "ingestor:origin/"
 
 
 class Origin(NamedTuple):
-    """Where the rows came from that a txn counts."""
+    """The topic of the rows that a txn counts."""
 
     generation: int
     topic: str
-    topic_id: str  # "" where Kafka did not tell
+    topic_id: str  # "" if unknown
 
 
 class Names:
-    """The names that one route gives to its partitions, and what the log says about them."""
+    """The app ids of one route's partitions, and their origins in the log."""
 
     def __init__(self, template: str, app_id: str, topics: tuple[str, ...] = ()) -> None:
         self._ours = _pattern(template, re.escape(app_id))
         self._others = [_pattern(scheme, ".+") for scheme in dict.fromkeys((template, *_SCHEMES))]
-        self.topic = topics[0] if len(topics) == 1 else None  # of a template that has no place for it
+        self.topic = topics[0] if len(topics) == 1 else None  # for a template without {topic}
         self.origins: dict[str, Origin] = {}
         self.by_topic = "topic" in self._ours.groupindex
 
     def learn(self, txns: Mapping[str, int]) -> None:
-        """Take in the origins among the txns of an entry; the newest one of a name counts."""
+        """Take in the origins among the txns of an entry; the newest of a name counts."""
         for text, generation in txns.items():
             if not text.startswith(ORIGIN) or not text.endswith("/"):
                 continue
@@ -53,12 +53,12 @@ class Names:
                     self.origins[name] = Origin(generation, topic, unquote(topic_id))
 
     def partition(self, text: str) -> TopicPartition | None:
-        """Return the partition of ours that a txn is about, None if it is about none."""
+        """Return our partition of an app id, None if it is not ours."""
         found = None if _is_guard(text) else self._ours.fullmatch(text)
         if found is None:
             return None
         topic = found.groupdict().get("topic")
-        if topic is None:  # the template has no place for it: the origin tells, else the configuration
+        if topic is None:  # a template without {topic}: take the origin's topic, otherwise the configured one
             origin = self.origins.get(text)
             topic = self.topic if origin is None else origin.topic
         return None if topic is None else TopicPartition(topic, int(found["partition"]))
@@ -69,7 +69,7 @@ class Names:
         return {tp: txn for tp, txn in found if tp is not None}
 
     def foreign(self, txns: Mapping[str, int]) -> set[TopicPartition]:
-        """Return the partitions that other app ids among the txns may be about, under any scheme that is known."""
+        """Return the partitions that foreign app ids may name, under any known template."""
         return {tp for text in txns if (tp := self._foreign(text)) is not None}
 
     def _foreign(self, text: str) -> TopicPartition | None:
@@ -83,7 +83,7 @@ class Names:
         return None
 
     def misplaced(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of ours that count another topic's rows, and the topic whose rows they are for."""
+        """Yield our app ids whose txn counts another topic's rows, with the topic that they should be for."""
         for text, origin in sorted(self.origins.items()):
             found = self._ours.fullmatch(text)
             topic = found.groupdict().get("topic", self.topic) if found else None
@@ -91,7 +91,7 @@ class Names:
                 yield text, topic
 
     def topic_ids(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Yield the id of the topic that each partition's newest rows came from, where the origins tell."""
+        """Yield the topic id of each partition's newest rows, if an origin has it."""
         for text, origin in self.origins.items():
             tp = self.partition(text)
             if tp is not None and origin.topic_id:
@@ -104,6 +104,6 @@ def _is_guard(text: str) -> bool:
 
 def _pattern(template: str, app_id: str) -> re.Pattern[str]:
     text = re.escape(template)
-    for name, value in (("topic", _TOPIC), ("partition", _PARTITION), ("app_id", app_id)):  # the user's own text last
+    for name, value in (("topic", _TOPIC), ("partition", _PARTITION), ("app_id", app_id)):  # the user's text last
         text = text.replace(re.escape(f"{{{name}}}"), value)
     return re.compile(text)

@@ -1,14 +1,14 @@
-"""Finds the rows that entries took out of the table and nobody put back.
+"""Finds the rows that entries removed and that were not put back.
 
-RESTORE, an overwrite, a DELETE remove files and may add others. Gone is what the removed files held and no live file
-holds. Entries are judged from the newest to the oldest, so that a row which went and came several times counts for the
-one that took it last; that also settles what an entry added itself: it is live, or a later entry took it.
+RESTORE, overwrites and DELETE remove files and may add others. A row is gone if a removed file has it and no live file
+does. Entries are judged from the newest to the oldest, so a row that was removed several times counts for the last
+removal. The same rule covers rows that an entry added itself: they are live, or a later entry removed them.
 
-Removed files are mostly still in the store, until VACUUM deletes them. After that the files that were rewritten into
-them tell what they held at the most, or the commit that landed them how many rows it had.
+Removed files are usually in the store until VACUUM deletes them. For a deleted file, the files that it was rewritten
+from show what it held at most, or the commit that landed it shows its number of rows.
 
-Memory: four marks per offset, in passes that take 32 MiB; a few numbers per removed file and partition; 16 bytes per
-range of rows that are gone.
+Memory: four marks per offset, in passes of 32 MiB; a few numbers per removed file and partition; 16 bytes per range of
+rows that are gone.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _NAMED = 3  # partitions named in a sentence
 
 @dataclass(slots=True)
 class _Taken:
-    """What one entry may have taken, and what of it is gone."""
+    """The rows that one entry may have removed, and those that are gone."""
 
     removal: Removal
     files: dict[str, list[Extent]] = field(default_factory=dict)
-    vanished: set[int] = field(default_factory=set)  # commits that landed files of it which are deleted
-    unknown: int = 0  # files of which nothing tells any more what they held
-    ranges: list[Extent] = field(default_factory=list)  # gone without being counted: declared, or not to be told apart
+    vanished: set[int] = field(default_factory=set)  # commits that landed removed files that are deleted
+    unknown: int = 0  # removed files whose rows are unknown
+    ranges: list[Extent] = field(default_factory=list)  # gone but not counted: declared, or of deleted files
     gone: dict[TopicPartition, tuple[int, int, int]] = field(default_factory=dict)  # rows, first, last
 
     def extents(self) -> Iterator[Extent]:
-        """Yield where anything may be gone."""
+        """Yield the ranges in which rows may be gone."""
         yield from self.ranges
         for extents in self.files.values():
             yield from extents
 
     def count(self, window: Window, bits: Bits) -> None:
-        """Count the rows that are gone in a window."""
+        """Count the rows of a window that are gone."""
         rows = int(bits.sum())
         if rows:
             first, last = window.first + int(bits.argmax()), window.last - int(bits[::-1].argmax())
@@ -61,10 +61,10 @@ class _Taken:
 
 
 class Removals:
-    """The entries that took rows, against the rows that are live."""
+    """Compares the entries that removed rows with the live rows."""
 
     def __init__(self, storage: Storage, rows: RowAudit, facts: LogFacts, findings: Findings) -> None:
-        self.absent: dict[TopicPartition, Ranges] = {}  # what is known to be gone, for whoever compares with Kafka
+        self.absent: dict[TopicPartition, Ranges] = {}  # rows known to be gone, for the comparison with Kafka
         self._storage = storage
         self._rows = rows
         self._facts = facts
@@ -72,7 +72,7 @@ class Removals:
         self._extents: dict[str, list[Extent] | None] = {}
 
     def judge(self, progress: Callable[[str], None]) -> None:
-        """Report what is gone, entry by entry."""
+        """Report the rows that are gone, entry by entry."""
         taken = []
         for removal in self._facts.removals:
             progress(f"looking for the rows that version {removal.version} removed")
@@ -98,7 +98,7 @@ class Removals:
                     self.absent.setdefault(window.tp, Ranges()).extend(*window.runs(gone))
 
     def _take(self, removal: Removal) -> _Taken:
-        """Find out which files tell what an entry removed; those that are live again took nothing."""
+        """Find the files that show what an entry removed; a file that is live again counts as not removed."""
         taken = _Taken(removal, ranges=list(self._reached(removal.declared)))
         waiting, seen = list(removal.removed), set(removal.removed)
         while waiting:
@@ -108,7 +108,7 @@ class Removals:
             extents = self._read_extents(path)
             if extents is not None:
                 taken.files[path] = extents
-            elif path in self._facts.replaced:  # it held no other rows than those
+            elif path in self._facts.replaced:  # it had no other rows than the files it replaced
                 waiting += [older for older in self._facts.replaced[path] if older not in seen]
                 seen.update(waiting)
             elif path in self._facts.added_by:
@@ -118,7 +118,7 @@ class Removals:
         return taken
 
     def _reached(self, declared: Iterable[Extent]) -> Iterator[Extent]:
-        """Yield declared ranges as far as the table has ever come: a declaration may be of any size."""
+        """Yield declared ranges up to the txns, since a declaration may be of any size."""
         for tp, first, last in declared:
             chain = self._facts.chains.get(tp)
             txn = None if chain is None else chain.current
@@ -126,7 +126,7 @@ class Removals:
                 yield tp, max(first, 0), min(last, txn)
 
     def _read_extents(self, path: str) -> list[Extent] | None:
-        """Return where the rows of a file are; None if it is deleted, or can't be read."""
+        """Return the ranges of a file's rows; None if it is deleted or can't be read."""
         if path not in self._extents:
             found: dict[TopicPartition, tuple[int, int]] = {}
             try:
@@ -145,7 +145,7 @@ class Removals:
                 yield tp, offsets
 
     def _count_vanished(self, taken: Sequence[_Taken]) -> None:
-        """Count the rows of commits whose files are deleted: fewer than they landed, and the rest is gone."""
+        """Count the live rows of commits whose files are deleted: the rest of what they landed is gone."""
         extents = {version: self._landed(version) for each in taken for version in each.vanished}
         live = dict.fromkeys(extents, 0)
         for windows in passes(blocks(extent for some in extents.values() for extent in some)):
@@ -168,19 +168,19 @@ class Removals:
                     self._say(each.removal, told)
 
     def _landed(self, version: int) -> list[Extent]:
-        """Return what a commit may have landed."""
+        """Return the ranges that a commit may have landed."""
         ends = {tp: chain.window(version) for tp, chain in self._facts.chains.items()}
         return [(tp, *window) for tp, window in ends.items() if window is not None]
 
     def _live(self, windows: Sequence[Window]) -> Sheet:
-        """Mark the offsets that the table holds."""
+        """Mark the offsets of live rows."""
         sheet = Sheet(windows)
         for tp, offsets in self._rows.coordinates(self._rows.touching(windows)):
             sheet.mark(tp, offsets)
         return sheet
 
     def _judge(self, each: _Taken, covered: Sheet) -> None:
-        """Count what an entry took in these windows; what later ones took, or what is live, is covered."""
+        """Count the rows that an entry removed in these windows; live rows and later removals are covered."""
         windows = covered.met(each.extents())
         took, uncounted = Sheet(windows), Sheet(windows)
         for path in sorted(path for path, extents in each.files.items() if took.met(extents)):

@@ -1,4 +1,4 @@
-"""What an audit says: findings that make a table wrong, notes that explain it, and a verdict."""
+"""An audit's result: findings (the table is wrong), notes (it is explained), and a verdict."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     from ingestor.records import TopicPartition
 
-LISTED = 100  # a table that is wrong everywhere needs no longer list than this
+LISTED = 100  # findings that are listed; the others are only counted
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with the table: its kind, where it is, and a sentence for people."""
+    """One problem of the table: its kind, its place, and a sentence for people."""
 
     kind: str
     sentence: str
@@ -25,7 +25,7 @@ class Finding:
     file: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding as an object for JSON, without what it has nothing to say about."""
+        """Return the finding for JSON, without empty fields."""
         fields = {name: value for name, value in asdict(self).items() if value is not None}
         if self.tp is not None:
             del fields["tp"]
@@ -39,18 +39,18 @@ class Findings:
     def __init__(self) -> None:
         self.listed: list[Finding] = []
         self.total = 0
-        self.gone = False  # a note tells of records that the table has not got
+        self.gone = False  # a note says that records are missing
         self._notes: list[str] = []
         self._notes_total = 0
 
     def add(self, finding: Finding) -> None:
-        """Take in a finding."""
+        """Add a finding."""
         self.total += 1
         if len(self.listed) < LISTED:
             self.listed.append(finding)
 
     def note(self, sentence: str, *, gone: bool = False) -> None:
-        """Take in something worth knowing that is no fault of the table; `gone`: records are not in it."""
+        """Add something worth knowing that is no finding; `gone`: it says that records are missing."""
         self.gone |= gone
         self._notes_total += 1
         if len(self._notes) < LISTED:
@@ -73,19 +73,19 @@ class Report:
     files: int
     commits: int
     partitions: int
-    compared: int | None  # records of Kafka, None if Kafka was not asked
-    complete: bool  # no note tells of records that are not in it
+    compared: int | None  # records of Kafka, None without `--against-kafka`
+    complete: bool  # no note says that records are missing
     findings: tuple[Finding, ...]
     findings_total: int
     notes: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
-        """Tell whether the table is what it should be."""
+        """Return whether there are no findings."""
         return self.findings_total == 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as an object for JSON."""
+        """Return the report for JSON."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         findings = [finding.to_json() for finding in self.findings]
         return {"ok": self.ok, **fields, "findings": findings, "notes": list(self.notes)}
@@ -115,10 +115,10 @@ class Report:
 
 
 def count_text(number: int, word: str) -> str:
-    """Spell a number of things."""
+    """Return a count with its noun."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def offsets_text(first: int, last: int) -> str:
-    """Spell a range of offsets, both ends included."""
+    """Return a range of offsets as text, both ends included."""
     return f"offset {first}" if first == last else f"offsets {first} to {last}"

@@ -1,10 +1,10 @@
-"""Audits the rows: where each file's rows stand in their partitions, and which offsets stand twice.
+"""Audits the rows: which offsets each file has, and which offsets are there twice.
 
-The coordinates of every file are streamed once. What is kept is one span (first, last) per file and
-partition. Two rows can share an offset only where spans overlap, which they never do before OPTIMIZE
-mixes files; only there is every offset marked, in passes of at most `marks.MARKED` offsets. So the
-bound is two bytes per offset of a pass (64 MiB), 25 bytes per span, a log record per live file, and
-one batch of rows.
+The coordinates of every file are streamed once, and one span (first, last) per file and partition is kept. Two rows
+can share an offset only where spans overlap, which happens only after OPTIMIZE has mixed files. Only there every
+offset is marked, in passes of at most `marks.MARKED` offsets.
+
+Memory: two bytes per offset of a pass (64 MiB), 25 bytes per span, a log record per live file, and one batch of rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMED = 3  # files named in a sentence
 
 @dataclass(slots=True)
 class Spans:
-    """Where the files' rows of one partition stand: parallel arrays, one item per file."""
+    """The spans of one partition's rows: parallel arrays, one item per file."""
 
     files: array[int] = field(default_factory=lambda: array("q"))
     firsts: array[int] = field(default_factory=lambda: array("q"))
@@ -42,14 +42,14 @@ class Spans:
     jumbled: array[int] = field(default_factory=lambda: array("b"))
 
     def append(self, file: int, span: _Span) -> None:
-        """Take in the span of one more file."""
+        """Add the span of a file."""
         self.files.append(file)
         self.firsts.append(span.first)
         self.lasts.append(span.last)
         self.jumbled.append(span.jumbled)
 
     def ends(self) -> tuple[Offsets, Offsets]:
-        """Return the first and the last offset of each file."""
+        """Return the first and last offset of each file."""
         return np.array(self.firsts, np.int64), np.array(self.lasts, np.int64)
 
     def touching(self, first: int, last: int) -> set[int]:
@@ -61,12 +61,12 @@ class Spans:
 
 @dataclass(slots=True)
 class _Span:
-    """Where the rows of one partition stand in one file."""
+    """The offsets of one partition's rows in one file."""
 
     first: int
     last: int
     latest: int  # the offset before the next row
-    jumbled: bool = False  # its offsets don't rise from row to row
+    jumbled: bool = False  # the offsets don't rise from row to row
 
     def extend(self, offsets: Offsets) -> None:
         falls = offsets[0] <= self.latest or (np.diff(offsets) <= 0).any()
@@ -90,7 +90,7 @@ class RowAudit:
         self._newest: dict[TopicPartition, int] = {}  # the newest entry that landed rows of a partition
 
     def batches(self, number: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield a file's columns; a file that can't be read is a finding, and is left out then on."""
+        """Yield a file's columns; a file that can't be read is a finding, and is skipped from then on."""
         file = self.files[number]
         if number in self._unreadable:
             return
@@ -106,7 +106,7 @@ class RowAudit:
             self._findings.add(Finding("file_damaged", sentence, file=file.path))
 
     def scan(self, progress: Callable[[str], None]) -> None:
-        """Read the coordinates of every file once, and hold them against the log."""
+        """Read the coordinates of every file once, and compare them with the log."""
         for number, file in enumerate(self.files):
             spans: dict[TopicPartition, _Span] = {}
             rows = 0
@@ -135,7 +135,7 @@ class RowAudit:
             self._findings.add(Finding("file_rows", sentence, file=file.path))
 
     def _attribute(self, file: LiveFile, spans: Mapping[TopicPartition, _Span]) -> None:
-        """Hold a file against the commit that landed it, where the log still tells which did."""
+        """Compare a file with the commit that landed it, if that is still in the log."""
         version = self._facts.added_by.get(file.path)
         if version is None:
             return
@@ -149,7 +149,7 @@ class RowAudit:
             chain.saw(version, span.last)
             window = chain.window(version)
             if chain.follows(version) and tp in self._facts.elsewhere.get(version, ()):
-                continue  # landed under an app_id that this one has taken over from by `offsets --set`
+                continue  # landed under another app_id, from which `offsets --set` took over
             if window is None:
                 what = "moved no txn of it"
                 self._blame(file, tp, span, version, kind="outside_commit", what=what)
@@ -166,7 +166,7 @@ class RowAudit:
         self._findings.add(finding)
 
     def check_txns(self, txns: Mapping[TopicPartition, int], *, foreign: Container[TopicPartition]) -> None:
-        """Check that each partition with rows has a txn, and no row beyond it."""
+        """Check that each partition with rows has a txn, and no row above it."""
         for tp, spans in sorted(self.spans.items()):
             first, last = min(spans.firsts), max(spans.lasts)
             txn = txns.get(tp, self._facts.handed_over.get(tp))
@@ -227,7 +227,7 @@ class RowAudit:
 
 
 class _Marks:
-    """Which offsets of a window were seen once, which more often."""
+    """Which offsets of a window were seen once, and which more often."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -245,7 +245,7 @@ class _Marks:
 
 
 def _overlaps(spans: Mapping[TopicPartition, Spans]) -> Iterator[Window]:
-    """Yield the ranges where two files, or one that does not rise, may hold an offset twice."""
+    """Yield the ranges where two files, or one whose offsets don't rise, may have an offset twice."""
     for tp, each in sorted(spans.items()):
         firsts, lasts = each.ends()
         order = np.argsort(firsts, kind="stable")

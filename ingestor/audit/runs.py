@@ -1,4 +1,4 @@
-"""What the comparison of records one by one says: neighbours with the same verdict are one finding."""
+"""Turns the verdicts of the comparison record by record into findings, one per run of equal verdicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SENTENCES = {
 
 
 class Runs:
-    """Gathers neighbouring records with the same verdict to one finding."""
+    """Combines consecutive records with the same verdict into one finding."""
 
     def __init__(self, tp: TopicPartition, findings: Findings, *, compacted: bool) -> None:
         self._tp = tp
@@ -30,13 +30,13 @@ class Runs:
         self._first = self._last = self._count = 0
 
     def begin(self, window: int) -> None:
-        """Start a window; a run goes on only from the window before."""
+        """Start a window; a run continues only from the window just before."""
         if self._window != window - 1:
             self._flush()
         self._window = window
 
     def feed(self, offset: int, verdict: str) -> None:
-        """Take in the verdict on the next record; "" if there is nothing to say."""
+        """Add the verdict on the next record; "" means equal."""
         if verdict == "unknown" and self._compacted:
             self._vanished += 1
             return
@@ -47,7 +47,7 @@ class Runs:
         self._count += 1
 
     def close(self) -> None:
-        """Report what is still open."""
+        """Report the last run."""
         self._flush()
         if self._vanished:
             count = f"{self._vanished:,}"

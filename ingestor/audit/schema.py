@@ -1,4 +1,4 @@
-"""Checks that a table has the columns of its route, and nothing by which other writers could change what rows mean."""
+"""Checks that a table has the columns of its route, and no table feature that changes the meaning of its files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES = {
 def check_schema(
     schema: RawSchema, metadata: Mapping[str, Any] | None, protocol: Mapping[str, Any] | None, findings: Findings
 ) -> None:
-    """Report where the newest version differs from what the route is configured for."""
+    """Report differences between the newest version and the route's configuration."""
     for sentence in _differences(schema, metadata or {}, protocol or {}):
         findings.add(Finding("schema", sentence))
 

@@ -33,7 +33,7 @@ class World:
     rebalancing: bool = False
     told: list[str] = field(default_factory=list)
     dropped: int = 0  # how often what was in hand was
-    sealed: int = 0  # how often it was sent into the log
+    flushed: int = 0  # how often it was sent into the log
     clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
@@ -56,9 +56,9 @@ class World:
     def reached(self, _ends: object) -> bool:
         return bool(self.assigned) and self.read
 
-    def seal(self) -> bool:
-        self.sealed += 1
-        return self.sealed > 1
+    def flush(self) -> bool:
+        self.flushed += 1
+        return self.flushed > 1
 
     def group(self, _group_id: str, *, timeout: float) -> Group:
         assert timeout
@@ -112,10 +112,10 @@ def test_our_own_share_lands_while_it_waits_for_others() -> None:
     """They may wait for it in turn. It is tried until it goes, and then not again for every record that comes later."""
     world = World(assigned=frozenset((A0,)))
     world.over_after(5)
-    assert world.sealed == 0
+    assert world.flushed == 0
     world.read = True
     world.over_after(20)
-    assert world.sealed == 2
+    assert world.flushed == 2
 
 
 def test_it_waits_for_others_as_long_as_they_get_on() -> None:
