@@ -1,9 +1,9 @@
-"""What is noted in the table before a letter is sent, and how letters that got through are known again after a kill.
+"""What is noted in the table before a letter is sent, and how letters that were sent are recognised after a kill.
 
-An attempt has a secret, which stands in the table's log and nowhere else. Each letter that is sent bears a mark, an
-HMAC of its coordinates under that secret. So only a letter that was sent in this attempt can bear it: not a record that
-names other coordinates in its headers or payload, and not a letter of an earlier attempt. Beside the secret stand the
-topics, each with its id, and with its ends before anything was sent that the table does not count yet.
+An attempt has a secret, which is only in the table's log. Each letter carries a mark: an HMAC of its coordinates with
+that secret. So only letters of this attempt have its marks, not a record that names other coordinates in its headers
+or payload, and not a letter of an earlier attempt. The attempt also has the topics with their ids, and their ends
+before its first letter that the table does not count yet.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MARK_CHARS = 32
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A topic as it was when it was noted; without an id where the cluster told none."""
+    """A topic when it was noted; the id is empty if it was unknown."""
 
     id: str
     ends: Sequence[int]
@@ -40,13 +40,13 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A run that was begun, or goes on."""
+    """A run that has begun and may be unfinished."""
 
     secret: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     topics: Mapping[str, Noted] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, noted: Any) -> Attempt | None:  # noqa: ANN401 - as JSON has it
+    def read(cls, noted: Any) -> Attempt | None:  # noqa: ANN401 - any JSON
         """Return what `as_noted` wrote, None if nothing was noted."""
         if not isinstance(noted, dict):
             return None
@@ -54,26 +54,26 @@ class Attempt:
         return cls(noted["secret"], topics)
 
     def as_noted(self) -> dict[str, Any]:
-        """Return what a commit notes."""
+        """Return the attempt for commitInfo."""
         topics = {name: dataclasses.asdict(topic) for name, topic in self.topics.items()}
         return {"secret": self.secret, "topics": topics}
 
     def over(self, broker: Broker, names: Collection[str]) -> Attempt:
-        """Return the same attempt with some topics noted as they are now, the others as before."""
+        """Return the same attempt with these topics noted as they are now."""
         return Attempt(self.secret, {**self.topics, **as_they_are(broker, names)})
 
     def without(self, names: Collection[str]) -> Attempt:
-        """Return the same attempt without some topics."""
+        """Return the same attempt without these topics."""
         return Attempt(self.secret, {name: topic for name, topic in self.topics.items() if name not in names})
 
     def mark(self, origin: Coordinate) -> bytes:
-        """Return what marks a letter as sent in this attempt."""
+        """Return the mark of a letter in this attempt."""
         found = hmac.new(self.secret.encode(), str(origin).encode(), hashlib.sha256)
         return found.hexdigest()[:_MARK_CHARS].encode()
 
 
 def as_they_are(broker: Broker, names: Collection[str]) -> dict[str, Noted]:
-    """Return ids and ends of topics. All must be there: nothing may be sent to one that is not noted."""
+    """Return ids and ends of topics. All must exist: nothing may be sent to a topic that is not noted."""
     existing = broker.topics()
     wanted = sorted(set(names))
     missing = [name for name in wanted if name not in existing]
@@ -89,15 +89,15 @@ def as_they_are(broker: Broker, names: Collection[str]) -> dict[str, Noted]:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What has come to an attempt's topics since they were noted, and what can't be seen any more."""
+    """What was written to an attempt's topics since they were noted, and what is no longer readable."""
 
     spans: Mapping[TopicPartition, tuple[int, int]]
-    lost: tuple[TopicPartition, ...]  # Kafka has removed the beginning
-    other: tuple[str, ...]  # the topic was deleted, or is another one of that name
+    lost: tuple[TopicPartition, ...]  # retention has removed the first offsets
+    other: tuple[str, ...]  # topics that were deleted or recreated
 
 
 def since(broker: Broker, attempt: Attempt) -> Since:
-    """Compare an attempt's topics with what they are now; a partition that was not noted had nothing then."""
+    """Compare an attempt's topics with their state now; a partition that was not noted did not exist."""
     existing = broker.topics()
     ids = _told_ids(broker, [name for name, noted in attempt.topics.items() if noted.id and name in existing])
     other = {name for name, noted in attempt.topics.items() if _is_other(name, noted, existing, ids)}
@@ -117,7 +117,7 @@ def since(broker: Broker, attempt: Attempt) -> Since:
 
 
 def _told_ids(broker: Broker, names: Sequence[str]) -> dict[str, str]:
-    """Return ids of topics that were told once: without them a guard would let through whoever asks often enough."""
+    """Return the ids of topics whose ids were known before; a missing one must not count as unchanged."""
     ids = broker.topic_ids(names)
     untold = [name for name in names if name not in ids]
     if untold:
@@ -126,7 +126,7 @@ def _told_ids(broker: Broker, names: Sequence[str]) -> dict[str, str]:
 
 
 def _is_other(name: str, noted: Noted, existing: Mapping[str, int], ids: Mapping[str, str]) -> bool:
-    """Tell whether a topic is surely not the one that was noted."""
+    """Return whether a topic is certainly not the one that was noted."""
     if existing.get(name, 0) < len(noted.ends):
         return True
     return bool(noted.id) and ids.get(name, noted.id) != noted.id
@@ -138,6 +138,6 @@ def marks_on(config: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int
 
 
 def mark_of(headers: Headers) -> bytes | None:
-    """Return the mark that a record bears as its last header, None if it bears none."""
+    """Return the mark in a record's last header, None if it has none."""
     name, value = headers[-1] if headers else ("", None)
     return value if name == MARK and isinstance(value, bytes) and len(value) == _MARK_CHARS else None

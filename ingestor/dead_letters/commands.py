@@ -1,4 +1,4 @@
-"""The words of `ingestor dlq`: what its commands ask, print and refuse."""
+"""What the commands of `ingestor dlq` ask, print and refuse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ingestor.dead_letters.selection import Selection
     from ingestor.records import Coordinate
 
-_SHOWN = 1_000  # more are counted only
+_SHOWN = 1_000  # letters that are listed; the others are only counted
 
 
 def publish(
@@ -33,7 +33,7 @@ def publish(
     accept: int | None = None,
     tell: Callable[[str], None],
 ) -> None:
-    """Publish once, or every so often; before that, take a person's answer to a RESTORE or overwrite."""
+    """Publish once or repeatedly; first apply `--accept`, a person's answer to a RESTORE or overwrite."""
     pause = None if every is None else _pause(every)
     if accept is not None:
         if len(routes) != 1:
@@ -53,7 +53,7 @@ def _pause(every: str) -> timedelta:
     except (ValueError, OverflowError):
         raise ConfigError(f"--every {every}: is no duration", hint=hint) from None
     if pause.total_seconds() < 1:
-        raise ConfigError(f"--every {every}: is no pause", hint=hint)
+        raise ConfigError(f"--every {every}: is less than a second", hint=hint)
     return pause
 
 
@@ -67,7 +67,7 @@ def replay(
     confirm: Callable[[str], bool],
     tell: Callable[[str], None],
 ) -> None:
-    """Show what would be sent, or ask and send it."""
+    """Show the letters to send (dry run), or send them after confirmation."""
     broker = Broker(settings.kafka)
     replayers = [Replayer(settings, route, broker, force=force) for route in routes]
     chosen = [(replayer, replayer.chosen(selection)) for replayer in replayers]

@@ -1,8 +1,7 @@
-"""Dead letters as the quarantine table holds them: its columns, and which rows its files have.
+"""Dead letters in the quarantine table: its columns, and an index of its files' rows.
 
-Spark writes the files, so a timestamp may be INT96 and a column may come without its time zone; whatever was written,
-what comes out of here is `SCHEMA`. `index` finds rows and their order from the narrow columns alone; `portions` then
-fetches the letters.
+Spark writes the files, so a timestamp may be INT96 or without a time zone; everything that is read here is converted
+to `SCHEMA`. `index` reads only the narrow columns and orders the rows; `portions` then reads the letters.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ SCHEMA = pa.schema(
         pa.field("replayed_at", TIMESTAMP),
     ]
 )
-FILE, ROW = "file", "row"  # where a row lies
-INT96_UNIT = "us"  # nanoseconds would end in the year 2262
+FILE, ROW = "file", "row"  # the file's number and the row's number in it
+INT96_UNIT = "us"  # nanoseconds overflow in the year 2262
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +58,16 @@ class DeadLetter:
 
     @property
     def size(self) -> int:
-        """Return how many bytes it has, as a message and not as a file packs it."""
+        """Return its size in bytes as a message, uncompressed."""
         texts = (self.error_reason, self.error_class, self.error_message)
         own = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.value or b"") + len(self.key or b"") + own + sum(map(len, texts))
 
 
 def index(storage: Storage, paths: Sequence[str], columns: Sequence[str] = ()) -> pa.Table:
-    """Return the coordinates of all rows of some files, with more columns if wanted, and where each row lies.
+    """Return the coordinates of all rows of files, with these columns, and each row's file and row number.
 
-    They come in the order in which they are sent: by topic, partition and offset.
+    The order is that of sending: by topic, partition and offset.
     """
     names = list(dict.fromkeys((*COORDINATES, *columns)))
     parts = []
@@ -85,7 +84,7 @@ def index(storage: Storage, paths: Sequence[str], columns: Sequence[str] = ()) -
 
 
 def _conformed(parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-    """Read columns and make them what `SCHEMA` says; one that the file has not got is null."""
+    """Read columns and convert them to `SCHEMA`; a column that the file does not have is null."""
     present = [name for name in names if name in parquet.schema_arrow.names]
     table = parquet.read(columns=present)
     arrays = []
@@ -96,7 +95,7 @@ def _conformed(parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
 
 
 def ranges(offsets: Sequence[int]) -> list[list[int]]:
-    """Return sorted offsets as ranges, first and last included: what a commit can note of many."""
+    """Return sorted offsets as ranges (first and last included), to note many in a commit."""
     runs: list[list[int]] = []
     for offset in offsets:
         if runs and offset == runs[-1][1] + 1:

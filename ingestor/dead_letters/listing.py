@@ -1,4 +1,4 @@
-"""`ingestor dlq list`: what lies in quarantine, without payloads, keys and headers."""
+"""`ingestor dlq list`: the rows in quarantine, without payloads, keys and headers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def find(
     settings: Settings, routes: Sequence[str], selection: Selection, limit: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return the first letters of some routes that are meant, and how many there are in all."""
+    """Return the first selected letters of some routes, and the number of all selected."""
     shown: list[dict[str, Any]] = []
     total = 0
     for route in routes:
@@ -48,7 +48,7 @@ def _rows(found: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """Return values as JSON has them; a time that Python can't hold stays a number of microseconds."""
+    """Return values as JSON types; a time beyond Python's range stays a number of microseconds."""
     if not pa.types.is_timestamp(column.type):
         return list(column.to_pylist())
     return [None if us is None else _moment(us) for us in column.cast(pa.int64()).to_pylist()]

@@ -1,9 +1,9 @@
-"""What a dead letter looks like on its topic, in both formats, and when it is sent back.
+"""A dead letter as a Kafka record: in both formats on its topic, and when it is replayed.
 
-All times are milliseconds since 1970, as Kafka's own. `headers`: key and value as they were, the record's own headers
-first, then ours, so that whoever takes the last of equal names gets ours. `envelope`: the key as it was, one JSON
-object for the value, and the record's own headers. The last header is always the letter's mark, by which it is known
-again (see `attempt`): nothing else that a record says of itself is believed.
+All times are milliseconds since 1970, as in Kafka. `headers`: original key and value; the record's own headers first,
+then ours, so that a reader who takes the last of equal names gets ours. `envelope`: the original key, one JSON object
+as the value, and the record's own headers. The last header is always the letter's mark, by which it is recognised (see
+`attempt`); nothing else in a record is trusted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MARK = "dlq.mark"
 
 
 def dead_letter(letter: DeadLetter, topic: str, style: Format, now_ms: int, mark: bytes) -> Outgoing:
-    """Return a letter as it goes to its dead letter topic."""
+    """Return a letter for its dead letter topic."""
     if style == "envelope":
         headers = (*letter.headers, (MARK, mark))
         return Outgoing(letter.origin, topic, letter.key, _envelope(letter, now_ms), headers)
@@ -44,7 +44,7 @@ def dead_letter(letter: DeadLetter, topic: str, style: Format, now_ms: int, mark
 
 
 def replayed(letter: DeadLetter, mark: bytes) -> Outgoing:
-    """Return a letter as it goes back to where it came from."""
+    """Return a letter for its source topic."""
     came_from = ("dlq.replayed.from", str(letter.origin).encode())
     headers = (*letter.headers, came_from, (MARK, mark))
     return Outgoing(letter.origin, letter.origin.topic, letter.key, letter.value, headers)
@@ -61,7 +61,7 @@ def _envelope(letter: DeadLetter, now_ms: int) -> bytes:
         "error_reason": letter.error_reason,
         "error_message": letter.error_message,
         "error_class": letter.error_class,
-        "error_stack_trace": None,  # Spark's parser has none to tell
+        "error_stack_trace": None,  # Spark's parser has none
         "dlq_timestamp": now_ms,
         "dlq_version": VERSION,
     }

@@ -1,11 +1,11 @@
-"""What a quarantine table's log tells a publisher: which letters are new since its position, and where they lie now.
+"""Finds by the quarantine table's log which letters are new since the publisher's position, and their files now.
 
-New are the rows of entries that only add files. Other entries rewrite, move or remove what was there:
-- compaction, `reparse`, UPDATE, a replay's mark: their rows are where the files went; none is new;
+The rows of entries that only add files are new. Other entries rewrite, move or remove rows:
+- compaction, `reparse`, UPDATE, a replay's mark: rows moved to other files; none is new;
 - DELETE: a letter that was deleted before it was sent is not sent;
-- RESTORE and overwrite may put back letters that were sent, deleted or never sent. Nobody can tell, so a person answers
-  (`--accept VERSION`), once and for all: the answer is a txn. Until then the position stays before that entry, so each
-  start finds it again, or finds that log clean-up has removed it and refuses for that.
+- RESTORE and overwrite may put back letters that were sent, deleted or never sent. The log does not show which, so a
+  person answers (`--accept VERSION`), once: the answer is a txn. Until then the position stays before that entry, and
+  each start refuses it, or refuses because log clean-up has removed it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 ATTEMPT = "dlq_attempt"
 BEFORE_ALL = -1
 _ALL_SENT = 2**63
-_QUIET_ENTRIES_MAX = 20  # so many entries without anything may pass before the txn moves over them
-_KEEPS_ROWS = ("DELETE", "UPDATE", "MERGE")  # what these add are rows of the files that they remove
+_QUIET_ENTRIES_MAX = 20  # after this many entries without new letters the txn moves past them
+_KEEPS_ROWS = ("DELETE", "UPDATE", "MERGE")  # these add only rows of the files that they remove
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The app ids under which one route's publisher keeps its txns in the quarantine table.
+    """The app ids of one route's publisher in the quarantine table.
 
-    `position`: the last log entry that is dealt with, its own included where nothing new came in between, so that
-    clean-up of an idle table's log is no loss. `attempt`: who is sending, a random number; 0 if nobody is.
-    `accepted`: the last RESTORE or overwrite that a person has answered for.
+    `position`: the last log entry that is done. It includes the publisher's own commit if nothing new came in between,
+    so that log clean-up of an idle table is no gap. `attempt`: a random number of the open attempt, 0 if there is
+    none. `accepted`: the last RESTORE or overwrite that a person has accepted.
     """
 
     position: str
@@ -50,41 +50,41 @@ class Names:
 
     @classmethod
     def of(cls, app_id: str) -> Names:
-        """Return the names under an app_id."""
+        """Return the names for an app_id."""
         return cls(f"{app_id}/dlq", f"{app_id}/dlq-attempt", f"{app_id}/dlq-accepted")
 
     def highest(self, tp: TopicPartition) -> str:
-        """Return the name of the txn that says up to which offset a partition's letters were sent."""
+        """Return the name of the txn with the highest offset sent of a partition."""
         return f"{self.position}/{tp.topic}/{tp.partition}"
 
 
 @dataclass(slots=True)
 class Pending:
-    """What the log holds after the position."""
+    """What the log has after the position."""
 
     position: int | None
     owner: int
     attempt: Attempt | None = None
     highest: dict[TopicPartition, int] = field(default_factory=dict)  # offsets sent since the table was read
     appends: list[Entry] = field(default_factory=list)
-    rewritten: set[str] = field(default_factory=set)  # files whose rows went into others
-    homes: list[str] = field(default_factory=list)  # and these
-    foreign: Entry | None = None  # the last RESTORE or overwrite that nobody has answered for
+    rewritten: set[str] = field(default_factory=set)  # files whose rows were moved
+    homes: list[str] = field(default_factory=list)  # the files that they were moved to
+    foreign: Entry | None = None  # the last RESTORE or overwrite that was not accepted
     passed: int = 0
     changed: bool = False
 
     @property
     def done(self) -> int:
-        """Return the last log entry that is dealt with."""
+        """Return the last log entry that is done."""
         return BEFORE_ALL if self.position is None else self.position
 
     @property
     def worth_noting(self) -> bool:
-        """Tell whether the position should move although nothing is new, lest log clean-up looks like a loss."""
+        """Return whether the position should move without new letters, so that log clean-up is no gap."""
         return not self.appends and (self.changed or self.passed > _QUIET_ENTRIES_MAX)
 
     def take(self, entry: Entry, names: Names, accepted: int) -> None:
-        """Take in one entry, in the log's order."""
+        """Add the next log entry."""
         if self.owner and entry.txns.get(names.attempt) == self.owner:
             self.attempt = Attempt.read(entry.commit_info.get(ATTEMPT))
         if entry.version <= self.done:
@@ -101,12 +101,12 @@ class Pending:
 
 
 def is_new(entry: Entry) -> bool:
-    """Tell whether an entry brought new dead letters."""
+    """Return whether an entry added new dead letters."""
     return bool(entry.adds) and not entry.removes and not puts_back(entry) and _changes(entry)
 
 
 def is_quiet(entry: Entry) -> bool:
-    """Tell whether the position may pass an entry without anybody looking at it."""
+    """Return whether the position may pass an entry without further checks."""
     return not is_new(entry) and not puts_back(entry)
 
 
@@ -115,7 +115,7 @@ def _changes(entry: Entry) -> bool:
 
 
 def puts_back(entry: Entry) -> bool:
-    """Tell whether an entry adds rows of which nobody can tell whether they were there before."""
+    """Return whether an entry adds rows that may have been there before."""
     operation = entry.commit_info.get("operation")
     if operation == "RESTORE":
         return bool(entry.adds)
@@ -127,7 +127,7 @@ def _paths(entry: Entry) -> list[str]:
 
 
 def read(table: Quarantine, version: Version, names: Names, *, skip_gap: bool) -> Pending:
-    """Read the log after the position; refuse what nobody but a person can judge."""
+    """Read the log after the position; refuse entries that a person has to judge."""
     pending = Pending(version.txns.get(names.position), version.txns.get(names.attempt, 0))
     accepted = version.txns.get(names.accepted, BEFORE_ALL)
     done = pending.done
@@ -141,12 +141,12 @@ def read(table: Quarantine, version: Version, names: Names, *, skip_gap: bool) -
         if not skip_gap:
             raise _gap(table, f"log clean-up removed {gone.args[0]}") from gone
         first = table.oldest_entry(version.number)
-        pending.changed = True  # be it only to note that the gap is behind us
+        pending.changed = True  # so that the position moves past the gap in any case
         why = "log clean-up removed them"
         logs.get(route=table.route).error("dead letters skipped", entries=f"{done + 1} to {first - 1}", why=why)
         for entry in version.entries(first):
             pending.take(entry, names, accepted)
-    if pending.foreign is not None and done > BEFORE_ALL:  # before anything was sent all rows are new
+    if pending.foreign is not None and done > BEFORE_ALL:  # before the first letter was sent, all rows are new
         raise _unanswered(table, pending.foreign)
     return pending
 
@@ -156,15 +156,15 @@ def _unanswered(table: Quarantine, entry: Entry) -> RefusedError:
     msg = f"quarantine table {table.uri}: {operation} at version {entry.version} put rows there that may have been sent"
     command = f"ingestor dlq publish CONFIG --route {table.route} --accept {entry.version}"
     return RefusedError(
-        msg, hint=f"`{command}` counts them as sent and goes on; append again those that are to be sent all the same"
+        msg, hint=f"`{command}` counts them as sent and continues; append those again that are to be sent anyway"
     )
 
 
 def _gap(table: Quarantine, what: str) -> DataLossError:
-    """Return the refusal to pass over letters that can't be found any more."""
+    """Return the refusal to skip letters that are gone."""
     return DataLossError(
         f"quarantine table {table.uri}: {what} before its dead letters were published",
-        hint=f"see what is in quarantine (`ingestor dlq list CONFIG --route {table.route}`), then go on behind the "
+        hint=f"see what is in quarantine (`ingestor dlq list CONFIG --route {table.route}`), then continue after the "
         "gap with `ingestor dlq publish CONFIG --skip-gap`",
     )
 
@@ -174,18 +174,18 @@ class Batch:
     """Letters that are sent together, after which the position can move to `until`."""
 
     until: int
-    files: Sequence[str]  # all of their rows are letters to send
-    homes: Sequence[str] = ()  # of their rows only those in `rewritten`, and those behind `highest` if that is told
+    files: Sequence[str]  # all their rows are to be sent
+    homes: Sequence[str] = ()  # only their rows that are in `rewritten`, or above `highest` if that is given
     rewritten: Sequence[str] = ()
     highest: Callable[[TopicPartition], int] | None = None
 
     @property
     def paths(self) -> list[str]:
-        """Return the files that its index speaks of."""
+        """Return the files of its index."""
         return [*self.files, *self.homes]
 
     def index(self, table: Quarantine) -> pa.Table:
-        """Return its letters, in the order in which they are sent."""
+        """Return its letters in the order of sending."""
         with table.reading():
             found = index(table.storage, self.paths)
             known = set(coordinates(index(table.storage, self.rewritten)))
@@ -202,7 +202,7 @@ class Batch:
 
 
 def batches(table: Quarantine, version: Version, pending: Pending, names: Names, *, skip_gap: bool) -> list[Batch]:
-    """Return what is to be sent: entry by entry, or all at once where rows lie elsewhere by now, or nowhere."""
+    """Return what to send: a batch per entry, or a single one if rows were moved or files are gone."""
     if not pending.appends:
         return []
     live = set(version.paths())
@@ -213,7 +213,7 @@ def batches(table: Quarantine, version: Version, pending: Pending, names: Names,
         return [Batch(end, _paths(entry)) for end, entry in zip(ends, pending.appends, strict=True)]
     moved = [path for path in added if path not in live and path in pending.rewritten]
     missing = {path: number for path, number in added.items() if path in live and path not in there}
-    if pending.done == BEFORE_ALL:  # whatever is in the table is to be sent, wherever it lies
+    if pending.done == BEFORE_ALL:  # everything in the table is to be sent
         _pass_over(table, missing, skip_gap=skip_gap)
         return [Batch(version.number, sorted(live.difference(missing)))]
     unknown = {path: added[path] for path in moved if path not in there}
@@ -235,14 +235,14 @@ def _existing(table: Quarantine, paths: Iterable[str]) -> set[str]:
 
 
 def _highest(version: Version, names: Names) -> Callable[[TopicPartition], int]:
-    """Return up to which offset each partition's letters were sent; where an older version noted none, of all."""
+    """Return each partition's highest offset sent; if an older version noted none, count everything as sent."""
     noted = any(name.startswith(f"{names.position}/") for name in version.txns)
     unknown = BEFORE_ALL if noted else _ALL_SENT
     return lambda tp: version.txns.get(names.highest(tp), unknown)
 
 
 def _pass_over(table: Quarantine, gone: Mapping[str, int], *, skip_gap: bool) -> None:
-    """Refuse to go on without files, each given with its log entry, unless told to."""
+    """Refuse missing files, given with their log entries, unless `skip_gap`."""
     if gone and not skip_gap:
         path, number = next(iter(gone.items()))
         raise _gap(table, f"VACUUM removed {path} of log entry {number}")

@@ -1,9 +1,9 @@
-"""Fetches letters in portions that memory can hold, however well a file packs them.
+"""Reads letters in portions that fit memory, however well a file compresses them.
 
-A file may hold equal payloads once, so its size says nothing about the letters, and a column of one row group may be
-larger than Arrow's 2 GiB of one array. So packed columns stay packed (as dictionaries) until a letter is wanted, and
-letters are counted as they are when unpacked: a portion ends before the letter that would be too much, but has at least
-one. Files are read forwards in small batches; the next portion goes on where the last one ended.
+A file may have equal payloads once, so its size says nothing about the letters' size, and a decoded column of one row
+group may exceed Arrow's 2 GiB per array. So columns stay dictionary-encoded until a letter is read, and letters count
+with their decoded size. A portion ends before the letter that would exceed the limit, but has at least one. Files are
+read forwards in small batches; the next portion continues where the last one ended.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from ingestor.delta.storage import Storage
 
-# A portion is what one Kafka transaction sends: it has to be through well within the transaction's time-out, and
-# memory holds it a few times over (as it was read, as messages, in librdkafka's queue; an envelope may be longer).
+# One Kafka transaction sends a portion: it must end well within the transaction's time-out. Memory has it several
+# times: as it was read, as messages (an envelope is longer), and in librdkafka's queue.
 _ROWS_MAX = 5_000
 _BYTES_MAX = 16 << 20
 _BATCH_ROWS = 1_024
@@ -37,7 +37,7 @@ _COLUMNS = [name for name in SCHEMA.names if name not in ("processing_version", 
 
 
 def portions(storage: Storage, paths: Sequence[str], found: pa.Table) -> Iterator[list[DeadLetter]]:
-    """Yield the letters that an index names, in its order, cut into portions."""
+    """Yield the letters of an index in its order, in portions."""
     files = _Files(storage, paths)
     first = 0
     try:
@@ -50,7 +50,7 @@ def portions(storage: Storage, paths: Sequence[str], found: pa.Table) -> Iterato
 
 
 class _Files:
-    """The files that letters lie in; a few are open at a time."""
+    """The files with letters; a few are open at a time."""
 
     def __init__(self, storage: Storage, paths: Sequence[str]) -> None:
         self._storage = storage
@@ -58,7 +58,7 @@ class _Files:
         self._open: dict[int, _File] = {}
 
     def first_of(self, wanted: pa.Table) -> list[DeadLetter]:
-        """Return the first letters of an index, as many as fit, one at least."""
+        """Return the first letters of an index: as many as fit, at least one."""
         files = wanted.column(FILE).to_numpy()
         rows = wanted.column(ROW).to_numpy()
         kept = _Kept(len(wanted))
@@ -75,20 +75,20 @@ class _Files:
             if len(self._open) >= _OPEN_MAX:
                 self._open.pop(next(iter(self._open))).close()
             file = _File(self._storage.open_input(self._paths[number]))
-        self._open[number] = file  # the one used last stands last
+        self._open[number] = file  # ordered by last use
         return file
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open files."""
         for file in self._open.values():
             file.close()
         self._open.clear()
 
 
 class _Kept:
-    """Letters that come in any order, of which the first ones by place are kept, as many as fit.
+    """Keeps the first letters by place, as many as fit; they may be put in any order.
 
-    Whatever was put and lies before `end` is there when all have been put, for only the last ones are let go.
+    Only the last ones are dropped, so after all puts every letter before `end` is there.
     """
 
     def __init__(self, end: int) -> None:
@@ -98,7 +98,7 @@ class _Kept:
         self._size = 0
 
     def put(self, place: int, letter: DeadLetter) -> None:
-        """Keep a letter; let go of the last ones if there is no room for all, but never of the only one."""
+        """Keep a letter; drop the last ones if there is no room for all, but never the only one."""
         self._letters[place] = letter
         heapq.heappush(self._last_first, -place)
         self._size += letter.size
@@ -107,12 +107,12 @@ class _Kept:
             self._size -= self._letters.pop(self.end).size
 
     def letters(self) -> list[DeadLetter]:
-        """Return what is kept, by place."""
+        """Return the letters by place."""
         return [self._letters[place] for place in range(self.end)]
 
 
 class _File:
-    """One file, read forwards; who asks for a row further back makes it begin again at that row group."""
+    """One file, read forwards; reading an earlier row starts again at its row group."""
 
     def __init__(self, source: pa.NativeFile) -> None:
         self._source = source
@@ -160,7 +160,7 @@ class _File:
             batch = next(self._batches)
             self._first, self._end = self._end, self._end + batch.num_rows
             self._columns = {name: batch.column(name) for name in self._present}
-            if _TIMESTAMP in self._columns:  # Python's datetime ends at 9999
+            if _TIMESTAMP in self._columns:  # Python's datetime ends in the year 9999
                 self._columns[_TIMESTAMP] = self._columns[_TIMESTAMP].cast(TIMESTAMP).cast(pa.int64())
 
     def _begin(self, group: int) -> None:
@@ -172,6 +172,6 @@ class _File:
         self._batches = self._parquet.iter_batches(batch_size=rows, row_groups=[group], columns=self._present)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._batches = iter(())
         self._source.close()

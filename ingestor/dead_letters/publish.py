@@ -1,22 +1,22 @@
-"""Publishes what is new in one route's quarantine table, each dead letter once.
+"""Publishes the new rows of one route's quarantine table, each dead letter once.
 
     look ─▶ anything new since our position? ─ no ─▶ done
               │ yes
               ▼
-    take over the transactional id      (whoever sent before us has ended, and what it sent is settled)
-    look again ─▶ an attempt is open? ─ yes ─▶ make it ours, and read which of its letters are on the topics
+    take over the transactional id      (earlier senders are fenced, and what they sent is settled)
+    look again ─▶ an attempt is open? ─ yes ─▶ take it over, and read which of its letters are on the topics
               │ no, or done
               ▼
     note an attempt: a secret, and the topics with their ids and ends            (nothing is sent before that)
     send what is not there yet, batch by batch, each portion in one Kafka transaction
               ▼
-    move the position, by compare-and-swap, and close the attempt by the same commit
+    move the position by compare-and-swap, and close the attempt in the same commit
 
-A kill at any point leaves either nothing of a portion or all of it, and which it is is read from the topics: a letter
-that was sent bears a mark of the attempt (see `attempt`). Two publishers at once: the later one shuts the earlier one
-out of Kafka, then makes the attempt its own in the table, so that the earlier one can't move anything there either.
-A dead letter topic that was deleted under an open attempt leaves nobody who knows what had got to it: a person answers.
-What is new, see `pending`.
+After a kill either nothing of a portion is on its topic or all of it, and the topics show which: every letter carries a
+mark of its attempt (see `attempt`). Of two publishers at once, the later one fences the earlier one in Kafka, then
+takes over the attempt in the table, so that the earlier one can't commit there either. If a dead letter topic was
+deleted during an open attempt, it is unknown what had been sent to it: a person answers (`--resend`). `pending` decides
+which letters are new.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from ingestor.dead_letters.quarantine import Version
     from ingestor.kafka.broker import Broker
 
-_NOTE_EVERY = 10_000  # letters; fewer commits on the table, at the price of a longer look after a kill
+_NOTE_EVERY = 10_000  # letters per commit of the position; more would mean more to read after a kill
 _OWNERS = 1 << 62
 
 
 class Publisher:
-    """One route's dead letters. `skip_gap` and `resend` are a person's answers to what would be refused."""
+    """Publishes one route's dead letters. `skip_gap` and `resend` are a person's answers to refusals."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Publisher:
         self._log = logs.get(route=route)
 
     def accept(self, number: int) -> None:
-        """Take a person's word that what a RESTORE or overwrite put into the table counts as sent."""
+        """Record a person's answer that the rows that a RESTORE or overwrite put back count as sent."""
         entry = self.table.entry(number)
         if entry is None or not log.puts_back(entry):
             msg = f"--accept {number}: no RESTORE or overwrite of {self.table.uri} is at that version"
@@ -90,7 +90,7 @@ class Publisher:
         )
 
     def publish(self) -> int | None:
-        """Send what is new; return how many letters, None if there is no table. Raise Fenced if another took over."""
+        """Send new letters; return their number, None if there is no table. Raise Fenced if another took over."""
         version = self.table.look()
         if version is None:
             return None
@@ -112,7 +112,7 @@ class Publisher:
         return log.read(self.table, version, self._names, skip_gap=self._skip_gap)
 
     def _publish(self, sender: Sender) -> int:
-        """Send what is new, as the table is now that nobody else sends."""
+        """Read the table again, now that no other publisher sends, and send the new letters."""
         version = self.table.look_again()
         pending = self._pending(version)
         batches = log.batches(self.table, version, pending, self._names, skip_gap=self._skip_gap)
@@ -131,7 +131,7 @@ class Publisher:
         return letters
 
     def _take_over(self, pending: Pending) -> set[bytes]:
-        """Make an attempt that was left open ours; return the marks of its letters that are on their topics."""
+        """Take over an open attempt; return the marks of its letters that are on their topics."""
         if pending.attempt is None:
             return set()
         attempt = pending.attempt
@@ -154,7 +154,7 @@ class Publisher:
         )
 
     def _send_entry(self, sender: Sender, batch: Batch, pending: Pending, there: set[bytes]) -> int:
-        """Send the letters of a batch; return how many."""
+        """Send the letters of a batch; return their number."""
         found = batch.index(self.table)
         offsets = by_partition(coordinates(found))
         needed: dict[str, int] = {}
@@ -173,7 +173,7 @@ class Publisher:
         return count
 
     def _attempt_over(self, topics: Collection[str], pending: Pending) -> Attempt:
-        """Return an attempt that the table has noted with all of these topics."""
+        """Return an attempt that is noted in the table with all these topics."""
         attempt = pending.attempt or Attempt()
         missing = [topic for topic in topics if topic not in attempt.topics]
         if missing or pending.attempt is None:
@@ -193,7 +193,7 @@ class Publisher:
         return len(letters)
 
     def _note(self, pending: Pending, done: int, attempt: Attempt | None) -> None:
-        """Commit the position, and the attempt that is open then; raise Fenced if another has noted something."""
+        """Commit the position and the open attempt; raise Fenced if another publisher has committed."""
         owner = 0 if attempt is None else secrets.randbelow(_OWNERS) + 1
         info = self.table.info("dlq_publish") | ({} if attempt is None else {log.ATTEMPT: attempt.as_noted()})
         names = self._names

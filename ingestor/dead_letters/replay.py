@@ -1,21 +1,20 @@
-"""Sends chosen dead letters of one route back to the topics that they came from, each once.
+"""Sends chosen dead letters of one route back to their source topics, each once.
 
-    take over the transactional id ─▶ an intent is open? ─ yes ─▶ make it ours, finish it
+    take over the transactional id ─▶ an intent is open? ─ yes ─▶ take it over, finish it
               │ no
               ▼
     commit an intent: which letters, a secret, and the topics with their ids and ends      (txn odd: open)
               ▼
     send them, each portion in one Kafka transaction
               ▼
-    mark them as replayed in the table, and close the intent by the same commit            (txn even)
+    mark them as replayed in the table, and close the intent in the same commit            (txn even)
 
-A replay that was killed leaves an open intent. Whoever comes next first shuts it out of Kafka, reads the topics from
-the noted ends to see which letters are there (by their marks, see `attempt`), sends the others, marks all. So none is
-sent twice, unless a person says `--force`. Where Kafka's retention has removed what would have to be read, or the topic
-is another one by now, nobody can tell any more, and that is said instead of guessed. Letters that `reparse` has moved
-to silver meanwhile are gone from the table and are not sent.
+A killed replay leaves an open intent. The next replay first fences it in Kafka, reads the topics from the noted ends to
+see which letters are there (by their marks, see `attempt`), sends the others, and marks all. So none is sent twice,
+except with `--force`. If retention has removed what has to be read, or the topic was recreated, this is unknown, and
+the replay is refused. Letters that `reparse` has moved to silver meanwhile are not in the table and are not sent.
 
-What was replayed stands in the rows (`replayed_at`) for people, and in txns of the table, which RESTORE does not touch.
+The rows show what was replayed (`replayed_at`). It is also in txns of the table, which RESTORE does not change.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ if TYPE_CHECKING:
     from ingestor.kafka.broker import Broker
 
 _INTENT = "dlq_replay"
-_INTENT_LETTERS_MAX = 50_000  # what one commit notes and one rewrite of files marks
+_INTENT_LETTERS_MAX = 50_000  # letters that one commit notes and one rewrite of files marks
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A replay that was begun: its letters, and what was noted before the first one was sent."""
+    """A replay that has begun: its letters and its attempt, noted before the first letter is sent."""
 
     txn: int
     letters: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]
@@ -67,14 +66,14 @@ class Intent:
 
     @classmethod
     def of(cls, txn: int, origins: Sequence[Coordinate], attempt: Attempt) -> Intent:
-        """Return the intent to send some letters."""
+        """Return the intent to send these letters."""
         letters: dict[str, dict[str, list[list[int]]]] = {}
         for tp, offsets in by_partition(origins).items():
             letters.setdefault(tp.topic, {})[str(tp.partition)] = ranges(offsets)
         return cls(txn, letters, attempt)
 
     def as_noted(self) -> dict[str, Any]:
-        """Return what a commit notes."""
+        """Return the intent for commitInfo."""
         return {"letters": self.letters, "attempt": self.attempt.as_noted()}
 
     def origins(self) -> set[Coordinate]:
@@ -101,7 +100,7 @@ class Replayer:
         self.table = Quarantine(settings, route)
 
     def chosen(self, selection: Selection) -> list[Coordinate]:
-        """Return the letters that a selection means, as the table is now."""
+        """Return the selected letters of the newest version."""
         version = self.table.look()
         if version is None:
             return []
@@ -114,12 +113,12 @@ class Replayer:
         return Replayed.of(self._settings.app_id, version.txns)
 
     def unfinished(self) -> bool:
-        """Tell whether a replay was begun and not ended."""
+        """Return whether a replay was begun and not finished."""
         version = self.table.look()
         return version is not None and _is_open(version.txns.get(self._app_id))
 
     def replay(self, origins: Sequence[Coordinate]) -> int:
-        """Finish what was begun, then send these letters; return how many were sent in all."""
+        """Finish an open intent, then send these letters; return how many were sent in all."""
         self.table.prepare_to_write()
         sender = Sender(self._settings.kafka, f"ingestor-dlq-replay/{self._settings.app_id}/{self.route}")
         sender.start()
@@ -136,7 +135,7 @@ class Replayer:
         return count
 
     def _finish_open(self, sender: Sender) -> tuple[set[Coordinate], int]:
-        """Finish an intent that was left open; return its letters, and how many had still to be sent."""
+        """Finish an open intent; return its letters, and how many of them were sent now."""
         version = self.table.look_again()
         txn = version.txns.get(self._app_id)
         if not _is_open(txn):
@@ -153,7 +152,7 @@ class Replayer:
         return ours.origins(), self._finish(sender, ours, there)
 
     def _take_over(self, version: Version, intent: Intent, attempt: Attempt) -> Intent:
-        """Commit the same letters anew, so that whoever had begun to send them can't close the intent any more."""
+        """Commit the same letters again, so that the replay that had begun can't close its intent any more."""
         self._require(version, intent.txn)
         ours = Intent(intent.txn + 2, intent.letters, attempt)
         info = self.table.info("dlq_replay_begun") | {_INTENT: ours.as_noted()}
@@ -161,7 +160,7 @@ class Replayer:
         return ours
 
     def _read_intent(self, version: Version, txn: int) -> Intent | None:
-        """Return what the open intent says; None if it is given up."""
+        """Return the open intent; None if it is given up."""
         for number in range(version.number, -1, -1):
             entry = self.table.entry(number)
             if entry is None:
@@ -169,7 +168,7 @@ class Replayer:
             if entry.txns.get(self._app_id) == txn:
                 said = entry.commit_info.get(_INTENT, {})
                 attempt = Attempt.read(said.get("attempt"))
-                if attempt is None:  # begun by an older version, which noted no marks: as good as removed
+                if attempt is None:  # begun by an older version, which had no marks: handled as removed
                     break
                 return Intent(txn, said["letters"], attempt)
         if self._force:
@@ -179,7 +178,7 @@ class Replayer:
         raise DataLossError(msg, hint="look at the topic; --force replays what you choose, whether it was sent or not")
 
     def _give_up(self, version: Version, txn: int) -> None:
-        """Close an open intent of which nobody can tell any more what it meant."""
+        """Close an open intent whose letters are unknown."""
         self._require(version, txn)
         version.put_txn({self._app_id: txn + 1}, self.table.info("dlq_replay_given_up"))
 
@@ -189,7 +188,7 @@ class Replayer:
             raise Fenced("it has finished what was begun here")
 
     def _since(self, intent: Intent) -> Since:
-        """Return what has come to an intent's topics; refuse if that does not tell what was sent, except by force."""
+        """Return what was written to an intent's topics; refuse if it does not show what was sent, unless forced."""
         tps = {origin.tp for origin in intent.origins()}
         found = since(self._broker, intent.attempt)
         lost = [str(tp) for tp in sorted(tps.intersection(found.lost))]
@@ -203,12 +202,12 @@ class Replayer:
         return dataclasses.replace(found, spans={tp: span for tp, span in found.spans.items() if tp in tps})
 
     def _replay(self, sender: Sender, origins: Sequence[Coordinate]) -> int:
-        """Send some letters, unless they were replayed or moved meanwhile; return how many."""
+        """Send letters that were not replayed or moved meanwhile; return their number."""
         intent = self.table.compare_and_swap(lambda version: self._begin(version, origins))
         return 0 if intent is None else self._finish(sender, intent, set())
 
     def _begin(self, version: Version, origins: Sequence[Coordinate]) -> Intent | None:
-        """Commit the intent to send those letters that still wait for it; None if none does."""
+        """Commit the intent to send the letters that are still to be sent; None if there is none."""
         present = self._choose_again(version, origins)
         if not present:
             return None
@@ -230,7 +229,7 @@ class Replayer:
         return self._replayed(version).without(coordinates(those.filter(pc.is_null(those.column("replayed_at")))))
 
     def _refuse_missing(self, origins: Sequence[Coordinate]) -> None:
-        """Refuse a letter whose partition is not there."""
+        """Refuse a letter whose partition does not exist."""
         existing = self._broker.topics()
         for tp in by_partition(origins):
             if tp.partition >= existing.get(tp.topic, 0):
@@ -239,7 +238,7 @@ class Replayer:
                 raise ConfigError(msg, hint="create it or give it more partitions, or choose others with --topic")
 
     def _finish(self, sender: Sender, intent: Intent, there: set[Coordinate]) -> int:
-        """Send what of an intent is not there yet, mark all that is, close the intent; return how many were sent."""
+        """Send an intent's letters that are not there yet, mark all, close the intent; return how many were sent."""
         paths = self.table.look_again().paths()
         left = sorted(intent.origins() - there)
         with self.table.reading():
@@ -250,14 +249,14 @@ class Replayer:
                 sender.send([replayed(letter, intent.attempt.mark(letter.origin)) for letter in letters])
                 done.update(letter.origin for letter in letters)
         except TooLargeError:
-            self._close(intent, done)  # what was refused is nowhere: it can be chosen again
+            self._close(intent, done)  # the refused letters were not sent and can be chosen again
             raise
         self._close(intent, done)
         self._log.info("dead letters replayed", letters=len(done) - len(there), already_there=len(there))
         return len(done) - len(there)
 
     def _close(self, intent: Intent, done: set[Coordinate]) -> None:
-        """Mark letters as replayed and close their intent, by one commit."""
+        """Mark letters as replayed and close their intent, in one commit."""
         moment_us = time.time_ns() // 1000
         info = self.table.info("dlq_replay_done") | {"letters": len(done)}
 

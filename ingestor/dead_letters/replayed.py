@@ -1,7 +1,7 @@
-"""Which letters were replayed: kept in txns of the quarantine table, which neither RESTORE nor log clean-up takes away.
+"""Which letters were replayed, kept in txns of the quarantine table: neither RESTORE nor log clean-up removes them.
 
-One txn per run of offsets: its app id names topic, partition and first offset, its version is the last offset. Runs
-that touch become one, by a txn that reaches further; those that it swallows stay, and say the same.
+There is one txn per run of offsets: its app id names topic, partition and first offset, its version is the last offset.
+Adjacent runs are joined by raising one txn; the txns that it covers stay and do no harm.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from ingestor.records import Coordinate
 
 
-_LAST = 2**63  # behind every offset
+_LAST = 2**63  # above every offset
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What was replayed, as runs of offsets (first and last) of each partition, in order and apart from each other."""
+    """The replayed offsets of each partition, as sorted, separate runs (first and last)."""
 
     prefix: str
     runs: Mapping[TopicPartition, Sequence[tuple[int, int]]]
 
     @classmethod
     def of(cls, app_id: str, txns: Mapping[str, int]) -> Replayed:
-        """Read it from a table's txns."""
+        """Return the replayed offsets in a table's txns."""
         prefix = f"{app_id}/dlq-replayed/"
         runs: dict[TopicPartition, list[tuple[int, int]]] = {}
         for name, last in txns.items():
@@ -50,7 +50,7 @@ class Replayed:
         return place >= 0 and origin.offset <= runs[place][1]
 
     def txns_with(self, origins: Collection[Coordinate]) -> dict[str, int]:
-        """Return the txns to commit so that these letters count as replayed too."""
+        """Return the txns to commit so that these letters count as replayed."""
         moved: dict[str, int] = {}
         for tp, offsets in by_partition(list(origins)).items():
             known = self.runs.get(tp, ())
@@ -61,7 +61,7 @@ class Replayed:
 
 
 def _joined(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return runs in order, those that touch as one."""
+    """Return sorted runs, adjacent ones joined."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(runs):
         if joined and first <= joined[-1][1] + 1:

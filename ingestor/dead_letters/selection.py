@@ -1,4 +1,4 @@
-"""Which dead letters a person means."""
+"""Selects dead letters by the options of the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOMENT_HINT = "write a time with its zone, such as 2026-01-31T00:00:00Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Conditions that must all hold; one that is left out holds."""
+    """Conditions that must all hold; None and () hold always."""
 
     topic: str | None = None
     partition: int | None = None
@@ -34,11 +34,11 @@ class Selection:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it looks at, besides the coordinates."""
+        """The columns that the conditions need, besides the coordinates."""
         return ("message_timestamp", "error_reason", "replayed_at")
 
     def of(self, letters: pa.Table) -> pa.Table:
-        """Return the rows that are meant."""
+        """Return the selected rows."""
         mask = pa.array([True] * len(letters))
         for condition in self._conditions(letters):
             mask = pc.and_(mask, pc.fill_null(condition, fill_value=False))
@@ -69,7 +69,7 @@ class Selection:
         return found
 
     def _has_reason(self, text: str | None) -> bool:
-        """Tell whether any of a letter's reasons is wanted; `rule` means every `rule:NAME`."""
+        """Return whether any of a letter's reasons is wanted; `rule` means every `rule:NAME`."""
         return any(
             each == wanted or each.startswith(f"{wanted}:")
             for each in (text or "").split(";")
@@ -87,7 +87,7 @@ def select(
     until: str | None,
     replayed: bool,
 ) -> Selection:
-    """Return what the options of the command line mean; ConfigError names one that means nothing."""
+    """Return the selection of the command line's options; ConfigError names an invalid one."""
     first, last = (None, None) if offsets is None else _range(offsets)
     if partition is not None and partition < 0:
         raise ConfigError(f"--partition {partition}: there is no such partition", hint="write 0 or more")

@@ -1,4 +1,4 @@
-"""`ingestor dlq publish`: all routes, once, or every so often until a signal."""
+"""`ingestor dlq publish`: publishes all routes once, or repeatedly until a signal."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _TAKEOVERS_MAX = 6
 _YIELD_SECONDS = 2.0
-_STUCK_SECONDS = 300.0  # beyond the pause: a portion, a look at a topic and a commit end long before
+_STUCK_SECONDS = 300.0  # in addition to the pause: a portion, reading a topic and a commit take less
 _ASK_SECONDS = 2.0
 
 
 def parsed_routes(settings: Settings, only: str | None) -> list[str]:
-    """Return the routes that have a quarantine table; ConfigError if the wanted one has none, or none has."""
+    """Return the routes that have a quarantine table; ConfigError if there is none, or not for the wanted route."""
     if only is not None and only not in settings.routes:
         raise ConfigError(f"there is no route {only}", hint=f"routes: {', '.join(settings.routes)}")
     routes = [name for name in settings.routes if name in settings.parse and only in (None, name)]
@@ -45,7 +45,7 @@ def publish_once(
     resend: bool = False,
     tell: Callable[[str], None],
 ) -> None:
-    """Publish what is new on every route; raise the first failure after the others had their turn."""
+    """Publish the new letters of every route; raise the first failure after all routes."""
     failures: list[Exception] = []
     broker = Broker(settings.kafka)
     for route in routes:
@@ -66,7 +66,7 @@ def _shown(letters: int | None, table: str) -> str:
 
 
 def _until_alone(publisher: Publisher) -> int | None:
-    """Publish, however often another publisher takes over: it may end before all is sent."""
+    """Publish, and try again if another publisher took over, which may have ended before all was sent."""
     for turn in range(_TAKEOVERS_MAX):
         try:
             return publisher.publish()
@@ -78,7 +78,7 @@ def _until_alone(publisher: Publisher) -> int | None:
 
 
 class Service:
-    """Publishes again and again until a signal; what fails for a while is tried again at the next turn."""
+    """Publishes repeatedly until a signal; retriable failures are tried again at the next turn."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Service:
         ]
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; raise what no later turn can mend."""
+        """Publish until SIGTERM or SIGINT; raise permanent failures."""
         self._stop.listen()
         log = logs.get()
         server = self._serve()
@@ -191,35 +191,35 @@ class Status:
         return sum(self._routes.values())
 
     def moved(self) -> None:
-        """Note that the loop moves."""
+        """Note a step of the loop."""
         self._moved_at = time.monotonic()
 
     def turned(self) -> None:
-        """Note that every route had its turn."""
+        """Note the end of a turn of all routes."""
         self.moved()
         self._turns += 1
         self._turned_at = time.time()
 
     def well(self, route: str, letters: int | None) -> None:
-        """Note that a route has nothing left to publish."""
+        """Note a route's success and its number of letters."""
         self._failures.pop(route, None)
         self._routes[route] = self._routes.get(route, 0) + (letters or 0)
 
     def failed(self, route: str, why: str, *, kafka: str | None) -> None:
-        """Note that a route's letters wait, and whether it is for Kafka."""
+        """Note why a route's letters wait; `kafka` is Kafka's failure, if that is the reason."""
         self._failures[route] = (why, kafka)
 
     def live(self) -> bool:
-        """Tell whether the loop moves."""
+        """Return whether the loop is not stuck."""
         return time.monotonic() - self._moved_at < self._stuck_seconds
 
     def readiness(self) -> list[str]:
-        """Return why dead letters wait; nothing if none does."""
+        """Return why dead letters wait; empty if none does."""
         reasons = [f"route {route}: {why}" for route, (why, _) in sorted(self._failures.items())]
         return reasons if self._turns else [*reasons, "the first turn has not ended yet"]
 
     def status(self) -> Mapping[str, Any]:
-        """Return what `/api/status` shows."""
+        """Return the object of `/api/status`."""
         return {
             "routes": {
                 route: {"published": self._routes.get(route, 0), "failure": self._failures.get(route, (None,))[0]}
@@ -232,7 +232,7 @@ class Status:
         }
 
     def components(self) -> Mapping[str, str | None]:
-        """Return what is wrong with each part; None if nothing is."""
+        """Return each component's problem, None if it has none."""
         failures = self._failures.values()
         kafka = next((trouble for _, trouble in failures if trouble is not None), None)
         storage = next((why for why, trouble in failures if trouble is None), None)

@@ -1,4 +1,4 @@
-"""The dead letter topics: made where they are missing, refused where they can't keep partition numbers or letters."""
+"""The dead letter topics: created if missing, refused if they can't keep partition numbers or all letters."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from ingestor.config.settings import Settings
     from ingestor.kafka.broker import Broker
 
-_ROOM_BYTES = 64 << 10  # for the headers that say why
+_ROOM_BYTES = 64 << 10  # for the headers with the error
 _LEADERS_SECONDS = 30.0
 
 
 class DeadLetterTopics:
-    """What `dead_letters` says of topics, held against the cluster."""
+    """The topics of the `dead_letters` section, compared with the cluster."""
 
     def __init__(self, settings: Settings, broker: Broker) -> None:
         self._settings = settings
         self._broker = broker
 
     def name_for(self, source: str) -> str:
-        """Return the topic for a source topic's letters."""
+        """Return the dead letter topic of a source topic."""
         return self._settings.dead_letters.topic_for(source)
 
     def check(self, route: Route) -> None:
-        """Refuse what is wrong with the topics that are there already, before there is a letter for them."""
+        """Refuse unsuitable existing topics, before there is a letter for them."""
         existing = self._broker.topics()
         names = {self.name_for(source) for source in existing if route.matches(source)}
         self._refuse_compacted(sorted(names & existing.keys()))
 
     def ensure(self, needed: Mapping[str, int]) -> None:
-        """Make sure that the letters of each source topic find as many partitions as the source has, or they need."""
+        """Create or check the topics: at least as many partitions as the source topic has and as the letters need."""
         existing = self._broker.topics()
         self._refuse_compacted(sorted({self.name_for(source) for source in needed} & existing.keys()))
         wanted: dict[str, tuple[int, str]] = {}
@@ -56,10 +56,10 @@ class DeadLetterTopics:
                 raise ConfigError(msg, hint=f"give it more: kafka-topics --alter --topic {name} --partitions {count}")
 
     def _refuse_compacted(self, names: Sequence[str]) -> None:
-        """Refuse topics that keep only one of the letters with one key, and none without a key."""
+        """Refuse compacted topics: they keep only the last letter of a key, and none without a key."""
         for name in names:
             compacted = False
-            with contextlib.suppress(RefusedError):  # not ours to ask: then nobody can tell
+            with contextlib.suppress(RefusedError):  # not authorised to ask: assume that it is not
                 compacted = self._broker.compacted(name)
             if compacted:
                 msg = f"topic {name} is compacted: of the dead letters with one key it would keep only the last"
@@ -76,8 +76,8 @@ class DeadLetterTopics:
         by_hand = f"create it with {partitions} partitions"
         if not self._settings.dead_letters.create:
             raise ConfigError(f"topic {name} does not exist", hint=f"{by_hand}, or set dead_letters.create: true")
-        settings = {"cleanup.policy": "delete"}  # of two letters with one key both count
-        with contextlib.suppress(IngestorError, Unavailable):  # no such topic any more, or not ours to ask
+        settings = {"cleanup.policy": "delete"}  # letters with the same key must all stay
+        with contextlib.suppress(IngestorError, Unavailable):  # the topic is gone, or we are not authorised to ask
             limit = int(self._broker.topic_setting(source, "max.message.bytes"))
             settings["max.message.bytes"] = str(min(2**31 - 1, limit * 3 // 2 + _ROOM_BYTES))  # base64, and headers
         try:
