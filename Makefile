@@ -1,4 +1,4 @@
-# Needs python3 >= 3.11 and nothing else: all that runs is installed into .venv, from locks that pin every hash.
+# Needs only python3 >= 3.11: everything is installed into .venv, from lock files that pin every hash.
 PYTHON ?= python3
 PYTEST_ARGS ?=
 WHEEL ?=
@@ -25,7 +25,7 @@ setup: $(VENV)/.project $(VENV)/.dev $(VENV)/.jar ## Install everything into .ve
 demo: $(VENV)/.project $(VENV)/.ingest ## Ingest, kill, restart and audit on an embedded Kafka; parse on Spark
 	@$(BIN)/ingestor demo
 
-# Spark only where it can run.
+# Spark only if there is a Java.
 ifneq ($(shell command -v java),)
 demo: $(VENV)/.spark $(VENV)/.jar
 endif
@@ -34,8 +34,8 @@ endif
 test: setup $(if $(WHEEL),installed) ## Run every test that CI runs (WHEEL=1: against the built wheel, as CI does)
 	@$(AGAINST) $(BIN)/pytest -m "not soak" -n $(WORKERS) $(if $(WHEEL),-o pythonpath=$(APART)) $(PYTEST_ARGS)
 
-# The sources stay where they are, but nobody finds them: Python takes neither this folder nor that of a script for a
-# place of modules, and what is needed beside the wheel lies apart. `make setup` brings the sources back.
+# Tests the wheel without importing the sources: Python's path has neither this folder nor a script's, and what is needed
+# beside the wheel is linked into its own folder. `make setup` installs the sources again.
 APART := build/apart
 AGAINST = $(if $(WHEEL),env INGESTOR_WHEEL=1 PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(APART))
 .PHONY: installed
@@ -64,7 +64,7 @@ bench-check: setup ## Compare short benchmarks with the stored baseline
 	@$(BIN)/python -m bench check
 
 .PHONY: mutants
-mutants: setup ## Break the code on purpose and see the tests notice
+mutants: setup ## Break the code on purpose and check that tests fail
 	@$(BIN)/python -m tests.mutants
 
 .PHONY: model
@@ -76,7 +76,7 @@ wheel: setup ## Build wheel and sdist into dist/
 	@rm -f dist/txn_ingestor-*
 	@$(BIN)/hatchling build
 
-# dev first: the other locks are cut from it, so that installing one after another never changes a version.
+# dev first: the other locks are constrained by it, so that installing one after another never changes a version.
 COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command 'make lock' $(LOCK_ARGS)
 .PHONY: lock
@@ -88,19 +88,19 @@ lock: setup ## Renew requirements/ from pyproject.toml (LOCK_ARGS=--upgrade for 
 	@wc -l requirements/*.txt
 
 .PHONY: clean
-clean: ## Remove all that make has made, .venv too
+clean: ## Remove everything that make has created, .venv too
 	@rm -rf $(NATIVE) $(VENV) build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --- .venv: a stamp file marks each step that is done; it is redone when what it depends on is newer ---
+# --- .venv: a stamp file marks each finished step; make repeats a step when a dependency is newer ---
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Prints what people wait for: downloads of a megabyte and more, and builds.
+# Prints the slow steps: downloads of a megabyte and more, and builds.
 PROGRESS := awk '/^ *Downloading .* MB\)/ || /^ *Building wheel/ {print; fflush()}'
 
 $(VENV)/.venv:
 	@command -v "$(PYTHON)" >/dev/null || \
-	  { echo "$(PYTHON) is not there. Install Python 3.11 or newer, or name one: make PYTHON=python3.12 ..." >&2; exit 2; }
+	  { echo "$(PYTHON) is not installed. Install Python 3.11 or newer, or name one: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed, $(PYTHON) is $$("$(PYTHON)" -V 2>&1)." \
 	    "Install one and name it: make PYTHON=python3.12 ..." >&2; exit 2; }
@@ -111,22 +111,22 @@ $(VENV)/.venv:
 	@"$(PYTHON)" -m venv --clear $(VENV)
 	@touch $@
 
-# No step isolates its build: isolation would fetch backends that no hash has checked.
+# Builds are not isolated: isolation would fetch build backends without checking hashes.
 $(VENV)/.build: requirements/build.txt $(VENV)/.venv
 	@$(PIP) install --quiet --require-hashes -r $<
 	@touch $@
 
-# The log stores by which Spark and ingestors share a table; needs a JDK, and says so where there is none.
+# The log stores with which Spark and ingestors share a table. Without a JDK the step prints that and succeeds.
 $(VENV)/.jar: $(wildcard spark_jobs/java/ingestor/*.java) spark_jobs/build.py \
 		| $(if $(filter demo,$(MAKECMDGOALS)),$(VENV)/.spark,$(VENV)/.dev)
 	@$(BIN)/python -m spark_jobs.build
 	@touch $@
 
-# With the native library, where a C compiler is there to build it.
+# With the native library if there is a C compiler.
 NATIVE := ingestor/kafka/native/libintake.so
 $(VENV)/.project: pyproject.toml $(wildcard ingestor/kafka/native/*.c) $(VENV)/.build
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@test -e $(NATIVE) || echo "No C compiler (cc): records come in by Python's objects, which costs more CPU."
+	@test -e $(NATIVE) || echo "No C compiler (cc): records are read as Python objects, which costs more CPU."
 	@touch $@
 
 $(VENV)/.dev $(VENV)/.spark $(VENV)/.ingest: $(VENV)/.%: requirements/%.txt $(VENV)/.build

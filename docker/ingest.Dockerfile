@@ -1,15 +1,15 @@
 # syntax=docker/dockerfile:1
-# The ingestor: Python and its wheels, no JVM, no compiler, no shell needed at run time. Build from the repository's root:
+# The ingestor: Python and its wheels, without JVM and compiler. Build from the repository's root:
 #   docker build -f docker/ingest.Dockerfile -t ingestor .
 # To pin the base beyond its version, build with --build-arg BASE=python:3.12.11-slim-bookworm@sha256:...
 ARG BASE=python:3.12.11-slim-bookworm
-# The same with a C compiler, for the native intake.
+# The same image with a C compiler, for the native intake.
 ARG BUILD_BASE=python:3.12.11-bookworm
 
 FROM ${BUILD_BASE} AS build
 WORKDIR /src
 COPY requirements/build.txt requirements/ingest.txt requirements/
-# Every hash is checked; no step fetches a build backend of its own.
+# Every hash is checked; no step fetches its own build backend.
 RUN python -m venv /opt/ingestor \
  && /opt/ingestor/bin/pip install --no-cache-dir --require-hashes --no-build-isolation -r requirements/ingest.txt \
  && python -m venv /opt/build \
@@ -28,7 +28,7 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends libtcmalloc-minimal4 \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/ingestor /opt/ingestor
-# As numbers, so that Kubernetes can see that it is not root (runAsNonRoot).
+# A number, since Kubernetes checks runAsNonRoot by it.
 USER 10001:10001
 WORKDIR /var/lib/ingestor
 ENV PATH=/opt/ingestor/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 LD_PRELOAD=libtcmalloc_minimal.so.4

@@ -23,7 +23,7 @@ def main() -> int:
     """Compile and pack."""
     compiler = shutil.which("javac")
     if compiler is None:
-        sys.stderr.write("spark_jobs: no javac: the jar of the log stores is not built, Spark jobs will say so\n")
+        sys.stderr.write("spark_jobs: no javac: the jar of the log stores is not built, so Spark jobs can't run\n")
         return 0
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)

@@ -1,4 +1,4 @@
-"""The command line of the Spark jobs: what there is to say to them. Each does its work elsewhere."""
+"""The command line of the Spark jobs: the options and help of each. The jobs are modules of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.plan.route import Route
 
-STATE = "_spark_jobs/state.json"  # of each route, in its checkpoint
+STATE = "_spark_jobs/state.json"  # a route's state, in its checkpoint
 app = typer.Typer(
     name="spark_jobs",
     no_args_is_help=True,
@@ -32,19 +32,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Parse, mend and compact what the ingestor lands. Runs by itself, or under spark-submit on any master.",
+    help="Parse, repair and compact the ingestor's tables. Runs by itself, or under spark-submit on any master.",
     epilog="Exit codes: 0 done · 1 anything else · 2 configuration · 3 a balance that does not add up, or data lost · "
     "4 storage refuses for good · 5 other writers won every try.",
 )
 
 Config = Annotated[Path, typer.Argument(help="The YAML configuration file.", show_default=False)]
-OnlyRoute = Annotated[str | None, typer.Option("--route", help="Only this route; default: all that are parsed.")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's.")]
-Every = Annotated[str | None, typer.Option("--every", metavar="10m", help="Again and again, until a signal.")]
+OnlyRoute = Annotated[str | None, typer.Option("--route", help="Only this route; default: all with a parse section.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting.")]
+Every = Annotated[str | None, typer.Option("--every", metavar="10m", help="Repeat at this interval until a signal.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 
 
-def _say(document: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
+def _say(document: Any) -> None:  # noqa: ANN401 - any JSON
     typer.echo(document if isinstance(document, str) else json.dumps(document))
 
 
@@ -53,21 +53,21 @@ def _main() -> None:
     pass
 
 
-@app.command(short_help="Parse what is new into silver and quarantine.")
+@app.command(short_help="Parse new raw rows into silver and quarantine.")
 def parse(config: Config, route: OnlyRoute = None, every: Every = None, conf: Conf = None) -> None:
-    """Parse what is new in the raw table into silver and quarantine; print the balance as the last line.
+    """Parse new rows of the raw table into silver and quarantine; print the balance as the last line.
 
     Example: python -m spark_jobs parse orders.yaml --route user-events
     """
     from spark_jobs.runtime.failures import JavaEndedError
 
     pause = _pause(every)
-    stop = Stop("spark_jobs: stopped at once; the next run takes up what this one left")
+    stop = Stop("spark_jobs: stopped at once; the next run continues where this one stopped")
     stop.listen()
     run, rounds = Run(config, route, conf), Rounds(pause)
     try:
         with run.session() as spark:
-            stop.listen()  # again: Spark has taken SIGINT for itself
+            stop.listen()  # again: Spark installs its own handler of SIGINT
             while True:
                 _parse_round(run, spark, rounds, stop)
                 if pause is None or stop.wait(pause):
@@ -76,13 +76,13 @@ def parse(config: Config, route: OnlyRoute = None, every: Every = None, conf: Co
         if not stop.asked():
             raise
         if pause is None:
-            hint = "nothing is lost; the next run takes up what this one left"
+            hint = "nothing is lost; the next run continues where this one stopped"
             raise IngestorError("ended by a signal, and Spark with it", hint=hint) from error
     rounds.require_well()
 
 
 def _parse_round(run: Run, spark: SparkSession, rounds: Rounds, stop: Stop) -> None:
-    """Parse each route; say where the rows of each, and of all, have gone."""
+    """Parse each route; print the balance of each route and of all."""
     from spark_jobs.parse import parse as parse_route
     from spark_jobs.rows.balance import Balance
     from spark_jobs.runtime.places import Files, spark_path
@@ -108,7 +108,7 @@ def _parse_round(run: Run, spark: SparkSession, rounds: Rounds, stop: Stop) -> N
 
 @app.command(short_help="Parse quarantined rows again.")
 def reparse(config: Config, route: OnlyRoute = None, conf: Conf = None) -> None:
-    """Parse quarantined rows by the present schema and rules: what fits moves to silver, the rest gets its new reason.
+    """Parse quarantined rows by the current schema and rules: valid rows move to silver, others get a new reason.
 
     Example: python -m spark_jobs reparse orders.yaml --route user-events
     """
@@ -125,13 +125,13 @@ def reparse(config: Config, route: OnlyRoute = None, conf: Conf = None) -> None:
                 _say(sum(found, Balance()).to_json())
 
 
-@app.command(short_help="Make few files of many, while ingestors go on.")
+@app.command(short_help="Compact many files into few, while ingestors run.")
 def compact(
     config: Config,
     route: OnlyRoute = None,
-    target_size: Annotated[str, typer.Option("--target-size", help="Of a file.")] = "256MiB",
+    target_size: Annotated[str, typer.Option("--target-size", help="The size of a file.")] = "256MiB",
     zorder: Annotated[
-        str | None, typer.Option("--zorder", metavar="A,B", help="Lay silver's rows out by these columns.")
+        str | None, typer.Option("--zorder", metavar="A,B", help="Order silver's rows by these columns (Z-order).")
     ] = None,
     conf: Conf = None,
 ) -> None:
@@ -156,12 +156,12 @@ def compact(
         prepared.once(spark, work)
 
 
-@app.command(short_help="Remove files that no version needs any more.")
+@app.command(short_help="Remove files that no version needs.")
 def vacuum(
     config: Config,
     route: OnlyRoute = None,
     hours: Annotated[int, typer.Option(min=0, help="How long removed files are kept.")] = 168,
-    delete: Annotated[bool, typer.Option("--delete", help="Remove them; without it they are only shown.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove the files; the default is a dry run.")] = False,
     conf: Conf = None,
 ) -> None:
     """Show, or remove, files of raw and silver that were compacted away. Refused while unparsed rows would be lost.
@@ -182,7 +182,7 @@ def vacuum(
         prepared.once(spark, work)
 
 
-@app.command(short_help="Forget how far parsing has come; asks first.")
+@app.command(short_help="Reset parsing to the raw table's start; asks first.")
 def reset(
     config: Config,
     route: OnlyRoute = None,
@@ -190,7 +190,7 @@ def reset(
     yes: Yes = False,
     conf: Conf = None,
 ) -> None:
-    """Begin parsing at the raw table's start; rows that silver or quarantine have are counted as duplicates.
+    """Parse the raw table from its start again; rows that silver or quarantine have count as duplicates.
 
     Example: python -m spark_jobs reset orders.yaml --route user-events
     """

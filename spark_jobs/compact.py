@@ -1,8 +1,7 @@
-"""`compact`: many small files of raw and silver into few of the target size, while ingestors go on.
+"""`compact`: rewrites small files of raw and silver as few files of the target size, while ingestors run.
 
-OPTIMIZE moves rows and changes none: its entry says so (`dataChange: false`), and neither the parse stream nor dead
-letters take its files for new. It conflicts with no append, only with another rewriting of the same files; then it
-tries again.
+OPTIMIZE only moves rows and its entry says so (`dataChange: false`), so neither `parse` nor dead letters read its files
+as new. It does not conflict with appends, only with another rewrite of the same files; then it is retried.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TARGET_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a table was before, and is now."""
+    """A table's files before and after."""
 
     table: str
     files_before: int

@@ -1,8 +1,7 @@
-"""The second half of `ingestor demo`, in one session: parse what lands while it lands, then the rest, then compact.
+"""The second half of `ingestor demo`, in one session: parse during ingestion, then parse the rest, then compact.
 
-Java takes most of its time to start and to get going; the first half leaves it that time, for it waits a lot. A line on
-standard input tells that all has landed. Results are lines of JSON, as those of the jobs: the balance of all runs
-together, then a line per table.
+Starting Java takes most of the time, so it starts during the first half. A line on standard input says that ingestion
+has ended. Results are lines of JSON, as of the jobs: the balance of all runs together, then a line per table.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def demo(config: Config) -> None:
             while not all_there:
                 all_there = landed.wait(_PAUSE_SECONDS)
                 if told == [""]:
-                    return  # whoever wanted to see it is gone
+                    return  # the parent has ended
                 if all_there or TableLog(spark, route.raw).exists:
                     total += parse(spark, route)
             typer.echo(total.to_json())

@@ -1,4 +1,4 @@
-"""`parse`: what the raw table has gained since the last run, into silver and quarantine."""
+"""`parse`: parses the rows that the raw table has gained since the last run into silver and quarantine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def parse(session: SparkSession, route: Route, *, stopping: Callable[[], bool] = lambda: False) -> Balance:
-    """Parse what is new; return where its rows went. Batches that ended are counted, also if a signal ends the run."""
+    """Parse new rows; return the balance of all finished batches, also if a signal ends the run."""
     try:
         work = Work(session, route)
         total = work.take_up("parse")

@@ -1,4 +1,4 @@
-"""`reparse`: what is in quarantine once more, by the present schema and rules (a step of it: `moving`)."""
+"""`reparse`: parses quarantined rows again by the current schema and rules (one step of it: `moving`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def reparse(session: SparkSession, route: Route) -> Balance:
-    """Parse what is in quarantine; return where its rows are now."""
+    """Parse the rows in quarantine; return their balance."""
     try:
         return Work(session, route).reparse()
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Several routes in one run: each on its own, so that what is wrong with one keeps no other from its rows.
+"""Several routes in one run: a failure of one does not stop the others.
 
-Repeated with `--every`, a route that fails is tried again after longer and longer pauses; the others go on as they
-would. What holds for each is in the log, and in `state.json` in its checkpoint.
+With `--every`, a failed route is tried again after growing pauses; the others keep their interval. Each route's state
+is in the log and in `state.json` in its checkpoint.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ _WORST_FIRST = (3, 4, 2, 5, 1)
 
 
 def worst(errors: list[IngestorError]) -> IngestorError:
-    """Return the error whose exit code says most: lost rows before what a person must mend before what passes."""
+    """Return the gravest error by exit code: data loss, then what a person must fix, then what passes by itself."""
     return min(errors, key=lambda error: _WORST_FIRST.index(error.exit_code))
 
 
 @dataclass
 class Health:
-    """How one route fares."""
+    """The state of one route."""
 
     error: IngestorError | None = None
-    failures: int = 0  # one after the other
-    due: float = 0.0  # monotonic
+    failures: int = 0  # in a row
+    due: float = 0.0  # monotonic time
 
 
 @dataclass
 class Rounds:
-    """What has become of each route so far."""
+    """The state of every route."""
 
-    pause_seconds: float | None  # between rounds; None: there is one
+    pause_seconds: float | None  # between rounds; None: a single round
     clock: Callable[[], float] = time.monotonic
     health: dict[str, Health] = field(default_factory=dict)
 
     def due(self, route: str) -> bool:
-        """Tell whether a route is to be tried in this round."""
+        """Return whether a route is to be tried in this round."""
         return self.health.setdefault(route, Health()).due <= self.clock()
 
     def well(self, route: str) -> None:
-        """Note that a route has come to its end."""
+        """Note that a route has succeeded."""
         self.health[route] = Health()
 
     def failed(self, route: str, error: IngestorError) -> None:
-        """Note that a route has failed, and say so."""
+        """Note and log that a route has failed."""
         health = self.health[route]
         health.error = error
         health.failures += 1
@@ -67,17 +67,17 @@ class Rounds:
         logs.get().error("route failed", route=route, error=str(error), exit_code=error.exit_code, **more)
 
     def errors(self) -> list[IngestorError]:
-        """Return what fails now."""
+        """Return the current errors."""
         return [each.error for each in self.health.values() if each.error is not None]
 
     def require_well(self) -> None:
-        """Raise the worst of what fails now."""
+        """Raise the worst of the current errors."""
         errors = self.errors()
         if errors:
             raise worst(errors)
 
     def state(self, route: str, balance: Balance | None) -> str:
-        """Return as JSON how a route fares, for whoever watches it."""
+        """Return a route's state as JSON, for monitoring."""
         health = self.health[route]
         error = health.error
         return json.dumps(
@@ -95,6 +95,6 @@ class Rounds:
 
 
 def leave(write: Callable[[str], None], state: str) -> None:
-    """Write a route's state where it can be; that it can't is no failure of its own."""
+    """Write a route's state; a failure to write it is ignored."""
     with contextlib.suppress(Exception):
         write(state)

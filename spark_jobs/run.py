@@ -1,4 +1,4 @@
-"""One command of the Spark jobs: its configuration, checked before Spark starts, its session, and its routes."""
+"""One command of the Spark jobs: checks its configuration before Spark starts, then runs it for each route."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One command: its configuration, checked before Spark starts, and its session."""
+    """One command: its checked configuration, its session and its routes."""
 
     def __init__(self, config: Path, route: str | None, conf: list[str] | None) -> None:
         self.settings: Settings = load(config)
@@ -42,7 +42,7 @@ class Run:
         self._safe: set[str] = set()
 
     def _plan(self, name: str) -> IngestorError | None:
-        """Make a route's plan; return why there can't be one."""
+        """Make a route's plan; return the error if it can't be made."""
         try:
             self.plans[name] = plans.make(name, self.settings.parse[name])
         except IngestorError as error:
@@ -50,7 +50,7 @@ class Run:
         return None
 
     def require_columns(self, option: str, names: list[str]) -> None:
-        """Refuse columns that a route's silver has not."""
+        """Refuse columns that a route's silver does not have."""
         for route, plan in self.plans.items():
             known = [field.name for field in plan.silver]
             for name in names:
@@ -60,7 +60,7 @@ class Run:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """Start Spark, and stop it in the end."""
+        """Start Spark, and stop it at the end."""
         from spark_jobs.runtime import session, stores
         from spark_jobs.runtime.failures import explain
 
@@ -78,7 +78,7 @@ class Run:
                 session.stop(spark)
 
     def route(self, spark: SparkSession, name: str) -> Route:
-        """Return a route whose schema is good, and whose stores can't lose a commit."""
+        """Return a route, after checking its schema and that its stores can't lose a commit."""
         from spark_jobs.plan.route import route_of
         from spark_jobs.runtime import stores
         from spark_jobs.runtime.failures import explain
@@ -96,7 +96,7 @@ class Run:
         return route
 
     def each(self, spark: SparkSession, rounds: Rounds, work: Callable[[Route], None]) -> None:
-        """Let each route that is due do its work, whatever becomes of the others."""
+        """Do the work of each due route, whether or not others fail."""
         from spark_jobs.runtime.failures import JavaEndedError
 
         for name in filter(rounds.due, self.names):
@@ -110,7 +110,7 @@ class Run:
                 rounds.well(name)
 
     def once(self, spark: SparkSession, work: Callable[[Route], None]) -> None:
-        """Let each route do its work once; raise the worst of what went wrong."""
+        """Do the work of each route once; raise the worst error."""
         rounds = Rounds(None)
         self.each(spark, rounds, work)
         rounds.require_well()

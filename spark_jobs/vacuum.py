@@ -1,7 +1,7 @@
-"""`vacuum`: files that no version within the retention needs, unless an unfinished parse still does.
+"""`vacuum`: removes files that no version within the retention needs, unless `parse` still has to read them.
 
-Compaction takes files out of the table that the parse stream has yet to read: it reads what was appended, not what that
-became. As long as such files are there all is well; a vacuum that removes them would lose their rows to silver.
+`parse` reads the files that were appended, not those that compaction has rewritten them to. So a file that compaction
+removed from the table may still be unparsed, and silver would lose its rows if a vacuum deleted it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spark_jobs.plan.route import Route
 
 _HOUR_MS = 3_600_000
-_SHOWN_MAX = 1_000  # of a dry run, by Delta itself
+_SHOWN_MAX = 1_000  # Delta's own limit of a dry run
 _ACTIONS = "add STRUCT<path: STRING, dataChange: BOOLEAN>, remove STRUCT<path: STRING, deletionTimestamp: BIGINT>"
 _PARSE_FIRST = "run `spark_jobs parse` to its end first, or keep removed files for longer"
 
@@ -37,7 +37,7 @@ class Removal:
 
     @property
     def line(self) -> str:
-        """Return it in words."""
+        """Return the removal as text."""
         count = f"{len(self.files):,}" + ("+" if len(self.files) >= _SHOWN_MAX else "")
         return f"{self.table}: {count} files {'removed' if self.done else 'would go (--delete removes them)'}"
 
@@ -61,11 +61,11 @@ def _one(session: SparkSession, table: str, hours: int, *, delete: bool) -> Remo
 
 
 def _refuse_unparsed(session: SparkSession, route: Route, hours: int) -> None:
-    """Refuse if a file that the parse has yet to read is old enough to go."""
+    """Refuse if a file that is not parsed yet is old enough to be deleted."""
     log = TableLog(session, route.raw)
     begin = _unread(Checkpoint.of(session, route), route) if log.exists else None
     if begin is None:
-        return  # a first parse begins with what is live
+        return  # a first parse begins with the live files
     entries = _entries_since(session, route, begin)
     added = entries.where("add IS NOT NULL AND coalesce(add.dataChange, true)").select("add.path")
     cutoff = int(time.time() * 1000) - min(hours * _HOUR_MS, _retention_ms(session, log))
@@ -77,13 +77,13 @@ def _refuse_unparsed(session: SparkSession, route: Route, hours: int) -> None:
 
 
 def _retention_ms(session: SparkSession, log: TableLog) -> int:
-    """Return how long the table itself keeps removed files: where that is less, Delta goes by it."""
+    """Return the table's own retention of removed files; Delta uses it if it is shorter."""
     delta = java_class(session, "org.apache.spark.sql.delta.DeltaLog")
     return int(delta.tombstoneRetentionMillis(log.snapshot().metadata()))
 
 
 def _unread(checkpoint: Checkpoint, route: Route) -> int | None:
-    """Return from which version on the parse has yet to read; refuse while it reads the files it began with."""
+    """Return the first version that is not parsed yet; refuse while the first parse reads the initial files."""
     head = checkpoint.head()
     if head is None or (head.position is None and (head.open is None or head.open.kind == "reset")):
         return None

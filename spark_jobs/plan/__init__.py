@@ -1,1 +1,1 @@
-"""What a batch is parsed by, checked without a JVM."""
+"""The plan by which a batch is parsed, checked without a JVM."""

@@ -1,8 +1,8 @@
-"""Avro schemas: what Spark makes of them, and how a record of one is told from bytes that only look like it.
+"""Avro schemas: their columns in Spark, and how a record is distinguished from bytes that only look like one.
 
-Avro's decoder stops where the schema ends, whatever comes after, and random bytes often make a record. So each record
-is read with one more field at its end (`with_end`), whose sixteen bytes the job appends to the payload: the MD5 of the
-payload itself. Only if that field comes out again did the record take all its bytes and not one more.
+Avro's decoder stops at the end of the schema, whatever follows, and random bytes often decode. So each record is read
+with one more field at its end (`with_end`), whose sixteen bytes the job appends to the payload: the MD5 of the payload.
+Only if that field has this value did the record take all its bytes and no more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOGICAL = {
 
 
 def load(text: str) -> dict[str, Any]:
-    """Return a schema that is a record; ValueError says what is wrong with it."""
+    """Return the schema of a record; ValueError says what is wrong with it."""
     try:
         schema = json.loads(text)
         fastavro.parse_schema(copy.deepcopy(schema))
@@ -55,14 +55,14 @@ def load(text: str) -> dict[str, Any]:
 
 
 def fields(schema: dict[str, Any]) -> tuple[Field, ...]:
-    """Return the columns of a record; ValueError for what no column can hold."""
+    """Return the columns of a record; ValueError for a type that no column can have."""
     converted = _Converter().record(schema, "")
     ddl.refuse_names([field.name for field in converted])
     return converted
 
 
 def units(schema: dict[str, Any]) -> dict[str, str]:
-    """Return what a number means for each TIMESTAMP of a record, by its path, as the logical types say."""
+    """Return the unit of each TIMESTAMP of a record by its path, from the logical types."""
     found: dict[str, str] = {}
     named: dict[str, Any] = {}
 
@@ -88,19 +88,19 @@ def units(schema: dict[str, Any]) -> dict[str, str]:
 
 
 def rabin(schema: dict[str, Any]) -> bytes:
-    """Return the fingerprint that stands in single-object encoding: CRC-64-AVRO, least byte first."""
+    """Return the fingerprint for single-object encoding: CRC-64-AVRO, little-endian."""
     canonical = to_parsing_canonical_form(copy.deepcopy(schema))
     return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 
 
 def with_end(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema with the field that proves where a record ended."""
+    """Return the schema with the field that proves where a record ends."""
     end = {"name": END, "type": {"type": "fixed", "name": f"{END}_type", "namespace": "", "size": END_BYTES}}
     return {**schema, "fields": [*schema["fields"], end]}
 
 
 class _Converter:
-    """One walk through a schema; named types are known from where they were defined on."""
+    """Walks through a schema once; a named type is known after its definition."""
 
     def __init__(self) -> None:
         self._named: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""Schemas as Spark DDL, read without a JVM: a configuration is refused before Spark takes its seconds to start.
+"""Schemas as Spark DDL, parsed without a JVM, so that a bad configuration is refused before Spark starts.
 
-Spark reads the text again before a table is touched; here it is only taken apart as far as names and types go.
+Only names and types are parsed here; Spark parses the text again before a table is touched.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Field:
 
     @property
     def flat(self) -> bool:
-        """Tell whether the type holds no others: only such fit into CSV."""
+        """Return whether the type has no inner types; CSV can only have such columns."""
         return "<" not in self.type
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL takes it, whatever is in it."""
+    """Return a name quoted for SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -67,7 +67,7 @@ def render(fields: Sequence[Field]) -> str:
 
 
 def parse(text: str) -> tuple[Field, ...]:
-    """Return the columns that a DDL string describes; ValueError says what it stumbled over."""
+    """Return the columns of a DDL string; ValueError says what is wrong with it."""
     inner = re.fullmatch(r"\s*STRUCT\s*<(.*)>\s*", text, re.IGNORECASE | re.DOTALL)
     fields = tuple(map(_field, _split(inner[1] if inner else text)))
     refuse_names([field.name for field in fields])
@@ -75,7 +75,7 @@ def parse(text: str) -> tuple[Field, ...]:
 
 
 def refuse_names(names: Sequence[str]) -> None:
-    """Refuse column names that Delta can't write, or can't tell apart."""
+    """Refuse column names that Delta can't write, and duplicates."""
     seen: set[str] = set()
     for name in names:
         if not name or _UNWRITABLE.search(name):
@@ -91,7 +91,7 @@ def members(kind: str) -> tuple[Field, ...]:
 
 
 def leaves(fields: Sequence[Field], below: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each leaf's path and type; what arrays and maps hold has the path of what holds it."""
+    """Yield each leaf's path and type; the elements of an array or map have its path."""
     for field in fields:
         path, kind = f"{below}{field.name}", field.type
         while kind.startswith(("ARRAY<", "MAP<")):
@@ -103,7 +103,7 @@ def leaves(fields: Sequence[Field], below: str = "") -> Iterator[tuple[str, str]
 
 
 def inner(kind: str) -> tuple[str, ...]:
-    """Return the types within an ARRAY (its elements') or a MAP (its keys' and its values'), as `parse` wrote them."""
+    """Return the types inside an ARRAY (element) or a MAP (key and value), as `parse` writes them."""
     return tuple(_split(kind[kind.index("<") + 1 : -1]))
 
 
@@ -143,7 +143,7 @@ def _type(text: str, name: str) -> str:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield what stands between commas that are in no brackets and no quotes."""
+    """Yield the parts between commas that are outside brackets and quotes."""
     depth, start, quote = 0, 0, ""
     for at, char in enumerate(text):
         if quote:

@@ -1,7 +1,7 @@
-"""What a batch is parsed by: everything of the configuration that decides about a record, checked and frozen.
+"""The plan of a batch: everything in the configuration that decides about a record, checked and frozen.
 
-A plan is written down before the first of a batch's writes (`decisions`). A batch that was killed half-way goes on by
-the plan it began with, whatever the configuration says by then, so the plan must be the whole of what decides.
+A plan is saved before the first write of a batch (`decisions`). A batch that was killed continues with the plan it
+began with, whatever the configuration is then. So the plan must have everything that decides about a record.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ingestor.config.settings import ParseSettings
     from spark_jobs.plan.ddl import Field
 
-CONTENT = "content_sha256"  # silver's extra column where the content tells duplicates
-EDITION = 2  # of what the code makes of a plan: it rises with every change in what a record becomes
+CONTENT = "content_sha256"  # silver's extra column if duplicates are found by content
+EDITION = 2  # of the code's results for a plan: raise it with every change in them
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COB_TYPES = ("STRING", "DATE", "TIMESTAMP")
 _KEY_TYPES_NOT = ("ARRAY<", "MAP<", "STRUCT<")
@@ -32,7 +32,7 @@ _KEY_TYPES_NOT = ("ARRAY<", "MAP<", "STRUCT<")
 
 @dataclass(frozen=True, slots=True)
 class Dedupe:
-    """What makes two records the same, within which time; no fields: the payload's hash."""
+    """Which fields make two records duplicates, and within which time; no fields: the payload's hash."""
 
     by: tuple[str, ...]
     within_seconds: int
@@ -40,7 +40,7 @@ class Dedupe:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How records become rows. Pure text and numbers, so that it can be kept as JSON."""
+    """How records become rows: text and numbers only, so that it can be saved as JSON."""
 
     schema_ddl: str
     schema_avro: str | None
@@ -55,14 +55,14 @@ class Plan:
     dedupe: Dedupe | None
     tombstones: str
     registry: bool = False
-    writers: tuple[tuple[int, str | None], ...] = ()  # the registry's schemas by id; None: it knows no such id
+    writers: tuple[tuple[int, str | None], ...] = ()  # the registry's schemas by id; None: unknown id
     strict: bool = True
-    timestamps: tuple[tuple[str, str], ...] = ()  # what a number means, by the path of a TIMESTAMP; others are ISO
+    timestamps: tuple[tuple[str, str], ...] = ()  # the unit of a TIMESTAMP by its path; others are ISO
     csv_header: bool = False
     csv_quote: str | None = '"'
     csv_escape: str | None = None
     csv_null: str = ""
-    avro_by_user: bool = False  # else it was made of the DDL
+    avro_by_user: bool = False  # otherwise it was derived from the DDL
     partition_texts: tuple[str, ...] = ()  # STRING columns that silver is partitioned by
     edition: int = EDITION
 
@@ -72,12 +72,12 @@ class Plan:
         return ddl.parse(self.schema_ddl)
 
     def unit(self, path: str) -> str:
-        """Return what a number means for the TIMESTAMP at a path."""
+        """Return the unit of the TIMESTAMP at a path."""
         return dict(self.timestamps).get(path, "iso")
 
     @property
     def by_content(self) -> bool:
-        """Tell whether equal payloads are duplicates."""
+        """Return whether equal payloads are duplicates."""
         return self.dedupe is not None and not self.dedupe.by
 
     @property
@@ -98,20 +98,20 @@ class Plan:
         return tuple(columns)
 
     def with_writers(self, writers: Mapping[int, str | None]) -> Plan:
-        """Return the plan with what the registry says."""
+        """Return the plan with the registry's schemas."""
         return dataclasses.replace(self, writers=tuple(sorted(writers.items())))
 
     def to_json(self) -> str:
-        """Return the plan as text."""
+        """Return the plan as JSON text."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Return the plan that a text holds; RefusedError if other code would make something else of it."""
+        """Return the plan of a JSON text; RefusedError if it was saved by a version with other results."""
         raw: dict[str, Any] = json.loads(text)
         if raw.get("edition", 1) != EDITION:
-            message = "a batch was begun by another version of the job, which converts and detects otherwise"
-            hint = "let that version end the batch (run its `parse` once), then change versions; nothing was written"
+            message = "a batch was begun by another version of the job, which parses records differently"
+            hint = "finish the batch with that version (run its `parse` once), then upgrade; nothing was written"
             raise RefusedError(message, hint=hint)
         for name in ("formats", "csv_columns", "required", "partition_texts"):
             raw[name] = tuple(raw[name])
@@ -123,7 +123,7 @@ class Plan:
 
 
 def make(route: str, settings: ParseSettings) -> Plan:
-    """Return the plan of a route; ConfigError names the key that is wrong. Neither Spark nor a table is touched."""
+    """Return the plan of a route; ConfigError names a wrong key. Touches neither Spark nor a table."""
     checker = _Checker(f"parse.{route}", settings)
     fields, avro_text = checker.schema()
     plan = Plan(
@@ -163,7 +163,7 @@ def _dedupe(settings: ParseSettings) -> Dedupe | None:
 
 
 class _Checker:
-    """Looks for what the schema makes of the other keys."""
+    """Checks the other keys against the schema."""
 
     def __init__(self, key: str, settings: ParseSettings) -> None:
         self._key = key
@@ -202,7 +202,7 @@ class _Checker:
         return fields, text
 
     def timestamps(self, fields: Sequence[Field], avro_text: str | None) -> tuple[tuple[str, str], ...]:
-        """Return what numbers mean for each TIMESTAMP: as configured, else as the schema's logical types say."""
+        """Return the unit of each TIMESTAMP: as configured, otherwise by the schema's logical types."""
         kinds = dict(ddl.leaves(fields))
         units = {} if avro_text is None else avro.units(avro.load(avro_text))
         for path, unit in self._settings.timestamps.items():
@@ -214,7 +214,7 @@ class _Checker:
         return tuple(sorted((path, unit) for path, unit in units.items() if unit != "iso"))
 
     def csv_columns(self, fields: Sequence[Field]) -> tuple[str, ...]:
-        """Return the columns of a CSV record: those named, else the schema's flat ones."""
+        """Return the columns of a CSV record: those configured, otherwise the schema's flat ones."""
         nested = {field.name for field in fields if not field.flat}
         for name in self._settings.csv.columns:
             if name in nested:
@@ -222,7 +222,7 @@ class _Checker:
         return self._settings.csv.columns or tuple(field.name for field in fields if field.flat)
 
     def check(self, plan: Plan) -> None:
-        """Refuse names of fields that are none."""
+        """Refuse unknown and unsuitable fields."""
         names = [field.name for field in plan.fields]
         for path in plan.required:
             self._find("required", path, plan.fields)
@@ -260,7 +260,7 @@ class _Checker:
             raise self._error("partition_by", "leaves no column for the files", "partition by fewer columns")
 
     def _find(self, key: str, path: str, fields: Sequence[Field]) -> str:
-        """Return the type of a field; dots lead into structs."""
+        """Return the type of a field; dots separate the members of structs."""
         if path in (field.name for field in fields):
             return next(field.type for field in fields if field.name == path)
         at: Sequence[Field] = fields
@@ -278,5 +278,5 @@ class _Checker:
 
 
 def rule_names(plan: Plan) -> list[str]:
-    """Return the columns that a rule may look at: the record's fields, and what silver adds to them."""
+    """Return the columns that a rule may use: the record's fields and silver's own."""
     return [field.name for field in plan.silver if field.name != CONTENT]

@@ -1,4 +1,4 @@
-"""A route as its jobs see it."""
+"""A route for the jobs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route with all that its jobs need."""
+    """A route with everything that its jobs need."""
 
     name: str
     raw: str
     settings: ParseSettings
     plan: Plan
-    prefix: str  # of the txn ids of all checkpoints that the route ever had
+    prefix: str  # of the txn ids of all checkpoints of the route, past ones included
 
 
 def route_of(settings: Settings, name: str, plan: Plan) -> Route:
-    """Return a route of the configuration."""
+    """Return a route of the configuration with its plan."""
     return Route(name, settings.routes[name].table, settings.parse[name], plan, f"spark_jobs/{settings.app_id}/{name}/")

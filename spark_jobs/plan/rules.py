@@ -118,7 +118,7 @@ _WORDS = frozenset(
         "yearofweek",
     ]
 )
-# Functions without parentheses, or whose answer changes with the clock, chance or where a row lies.
+# Functions without parentheses, or whose result depends on the clock, on chance or on a row's place.
 _UNSTEADY = frozenset(
     [
         "curdate",

@@ -1,1 +1,1 @@
-"""From raw rows to outcomes, in Spark's own expressions."""
+"""Turns raw rows into outcomes, by Spark's own expressions."""

@@ -10,7 +10,7 @@ from ingestor.errors import DataLossError
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Raw rows, and the four ways that a row can go; each number comes from another count."""
+    """The number of raw rows, and of each of the four outcomes; each is counted separately."""
 
     raw: int = 0
     silver: int = 0
@@ -19,7 +19,7 @@ class Balance:
     tombstones: int = 0
 
     def __add__(self, other: Balance) -> Balance:
-        """Return both together."""
+        """Return the sum of two balances."""
         return Balance(*(mine + theirs for mine, theirs in zip(self._numbers, other._numbers, strict=True)))
 
     @property
@@ -28,15 +28,15 @@ class Balance:
 
     @property
     def even(self) -> bool:
-        """Tell whether every row went one way."""
+        """Return whether every raw row has exactly one outcome."""
         return self.raw == sum(self._numbers[1:])
 
     def to_json(self) -> str:
-        """Return the balance as one line."""
+        """Return the balance as one line of JSON."""
         return json.dumps(asdict(self))
 
     def require_even(self, what: str) -> None:
-        """Raise if it does not add up."""
+        """Raise if the balance does not add up."""
         if not self.even:
-            hint = "keep tables and checkpoint as they are until it is understood; the next run does not mend it"
+            hint = "keep tables and checkpoint as they are until the cause is found; the next run does not repair it"
             raise DataLossError(f"{what}: the balance does not add up: {self.to_json()}", hint=hint)

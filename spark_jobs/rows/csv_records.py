@@ -1,7 +1,7 @@
 """CSV records: one line with exactly the configured columns, as RFC 4180 writes them.
 
-A text is CSV only if the whole of it is: a quote in the middle of a field, text behind a closing quote, a second line
-or a control character mean that it is something else. Spark's own reader would make fields of all of these.
+A text with a quote inside an unquoted field, text after a closing quote, a second line or a control character is not
+CSV. Spark's own reader would read fields from all of these.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _CONTROLS = [*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0)]  
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What came of CSV records."""
+    """The results of reading CSV records."""
 
-    fits: Column  # whether it is CSV of these columns
-    header: Column  # whether it says the columns' names
+    fits: Column  # whether it is CSV with these columns
+    header: Column  # whether it is a header line
     fields: Column
     fault: Column
 
 
 def read(rows: DataFrame, plan: Plan, text: Column) -> tuple[DataFrame, Records]:
-    """Return the rows with what is needed, and the records; `text` is null for rows of other formats."""
+    """Return the rows with helper columns, and the records; `text` is null for rows of other formats."""
     rows = rows.withColumn(_TEXT, F.regexp_replace(text, "\r?\n\\z", ""))
     rows = rows.withColumn(_FIELDS, _split(plan, F.when(~F.col(_TEXT).rlike(_controls(plan)), F.col(_TEXT))))
     fits = F.col(_FIELDS).isNotNull()
@@ -56,13 +56,13 @@ def read(rows: DataFrame, plan: Plan, text: Column) -> tuple[DataFrame, Records]
 
 
 def _controls(plan: Plan) -> str:
-    """Return the class of characters that no CSV has; the delimiter may be one of them."""
+    """Return a regex class of the characters that CSV can't have, except configured ones."""
     own = {plan.csv_delimiter, plan.csv_quote, plan.csv_escape}
     return "[" + "".join(f"\\x{code:02x}" for code in _CONTROLS if chr(code) not in own) + "]"
 
 
 def _split(plan: Plan, text: Column) -> Column:
-    """Return a text's fields without their quotes; null if it is not CSV of as many columns as there are."""
+    """Return a text's fields without quotes; null if it is not CSV with the right number of columns."""
     number = len(plan.csv_columns)
     between = re.escape(plan.csv_delimiter)
     plain = F.split(text, between)
@@ -98,7 +98,7 @@ def _strict(plan: Plan, texts: dict[str, Column]) -> Column:
 
 
 def _fault(texts: dict[str, Column]) -> Column:
-    """Return which texts have no value, in one text; null if none."""
+    """Return the reasons of texts that do not convert, joined by ;, null if all do."""
     told = [
         F.when(text.isNotNull() & F.col(_VALUES)[name].isNull(), F.lit(f"malformed:{name}"))
         for name, text in texts.items()
@@ -111,7 +111,7 @@ def _record(plan: Plan, there: dict[str, Column]) -> Column:
 
 
 def _by_spark(plan: Plan, text: Column) -> Column:
-    """Return what Spark's own reader makes of a line."""
+    """Read a line with Spark's own reader."""
     types = {field.name: field.type for field in plan.fields}
     columns = [ddl.Field(name, types.get(name, "STRING")) for name in plan.csv_columns]
     options = {

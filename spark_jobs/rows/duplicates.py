@@ -1,12 +1,12 @@
-"""Which valid rows are duplicates: of a row that silver has, or of an earlier one of the same batch.
+"""Finds valid rows that are duplicates of a row in silver or of an earlier row in the same batch.
 
-Coordinates first: raw has each once, unless somebody else writes it, or `reset` lets it be read again. Then the key:
-of rows with one key, silver's win; then, in the order of (message_timestamp, stream_partition, stream_offset), a row is
-kept if no kept one lies within the window before it. That is a walk, not a comparison with the neighbour: of three rows
-at 0, 20 and 40 hours and a window of 24, the third is kept, for the second is not. So rows that come in order have the
-same fate however they were cut into batches.
+First by coordinates: raw has each once, unless another program writes to it or `reset` lets rows be read again. Then by
+key: rows in silver win. In the order of (message_timestamp, stream_partition, stream_offset), a row is kept if no kept
+row with its key is within the window before it. Rows are not compared with their neighbours: of three rows at 0, 20 and
+40 hours with a window of 24 hours, the third is kept because the second is not. So the result does not depend on how
+rows that arrive in order are split into batches.
 
-Tables come as rows of one version: what is looked at twice must be the same twice.
+Tables are passed as rows of one version, so that reading them twice gives the same rows.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
     from spark_jobs.plan.plan import Plan
 
-_RANGES_MAX = 100  # as conditions, which let Delta skip files; more of them are joined
+_RANGES_MAX = 100  # ranges as conditions, which let Delta skip files; more of them are joined
 _BROADCAST_ROWS_MAX = 1_000_000
 _MICROS = 1_000_000
 _LONG_MAX = (1 << 63) - 1
-_WINDOW_MAX = 1 << 60  # 36,000 years: sums with it can be told from overflows
+_WINDOW_MAX = 1 << 60  # 36,000 years: sums with it do not overflow unnoticed
 
 
 class Times(NamedTuple):
-    """The first and last time of a batch's valid rows, in microseconds: Python's own end with year 9999."""
+    """The first and last time of a batch's valid rows, in microseconds, since Python's datetime ends in 9999."""
 
     first: int
     last: int
 
 
 class Range(NamedTuple):
-    """The offsets that a batch has of one partition."""
+    """A batch's offsets of one partition."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class Range(NamedTuple):
 
 
 def within(rows: DataFrame, ranges: Sequence[Range]) -> DataFrame:
-    """Return the rows whose coordinates lie in the ranges."""
+    """Return the rows whose coordinates are in the ranges."""
     if len(ranges) <= _RANGES_MAX:
         inside = F.lit(False)
         for each in ranges:
@@ -67,13 +67,13 @@ def within(rows: DataFrame, ranges: Sequence[Range]) -> DataFrame:
 
 
 def seen(rows: DataFrame, topic_column: str, ranges: Sequence[Range]) -> DataFrame:
-    """Return the coordinates of a table's rows that lie in the ranges."""
+    """Return the coordinates of a table's rows in the ranges."""
     columns = [F.col(topic_column).alias("stream_topic"), F.col("stream_partition"), F.col("stream_offset")]
     return within(rows.select(*columns), ranges)
 
 
 def one_of_each(rows: DataFrame) -> DataFrame:
-    """Return rows without those that share their coordinates with another one."""
+    """Return one row for each set of equal coordinates."""
     numbered = rows.withColumn("__at", F.monotonically_increasing_id())
     order = F.struct(F.col("message_timestamp"), F.hash(F.to_json(FIELDS)), F.col("__at"))
     first = numbered.groupBy(*COORDINATES).agg(F.min_by("__at", order).alias("__at"))
@@ -89,11 +89,11 @@ def without(rows: DataFrame, coordinates: DataFrame, count: int) -> DataFrame:
 
 
 def by_key(fresh: DataFrame, silver: DataFrame, plan: Plan, times: Times) -> DataFrame:
-    """Return the coordinates of valid rows whose key silver has, or an earlier row, within the window.
+    """Return the coordinates of valid rows with the key of a silver row or of an earlier row within the window.
 
-    A row without a time lies in no window, and so is no duplicate.
+    A row without a time is in no window and so is never a duplicate.
     """
-    assert plan.dedupe is not None  # noqa: S101 - the caller asks only then
+    assert plan.dedupe is not None  # noqa: S101 - ensured by the caller
     window = min(plan.dedupe.within_seconds * _MICROS, _WINDOW_MAX)
     valid = fresh.where(F.col(REASON).isNull() & F.col("message_timestamp").isNotNull())
     keyed = valid.select(*COORDINATES, _micros().alias("__at"), _key(plan).alias("__key"))
@@ -106,24 +106,24 @@ def by_key(fresh: DataFrame, silver: DataFrame, plan: Plan, times: Times) -> Dat
 
 
 def _near(keyed: DataFrame, kept: DataFrame, window: int) -> DataFrame:
-    """Return the coordinates of rows that one of the others, with the same key, is near to.
+    """Return the coordinates of rows that have a row with the same key among the others within the window.
 
-    Joined by key and by stretches of time as long as the window: of a key with many rows each meets only a few.
+    Joined by key and by time stretches as long as the window, so that rows of a frequent key meet only a few others.
     """
     stretch = F.lit(max(window, 1))
     mine, theirs = (F.call_function("div", F.col(name), stretch) for name in ("__at", "__there"))
     asking = keyed.withColumn("__stretch", F.explode(F.array(mine - 1, mine, mine + 1)))
     there = kept.withColumn("__their_stretch", theirs)
-    # By the difference, which two times of one stretch or its neighbours have within a long.
+    # The difference of two times in the same or neighbouring stretches does not overflow a long.
     near = F.abs(F.col("__at") - F.col("__there")) <= window
     same = (F.col("__key") == F.col("__their_key")) & (F.col("__stretch") == F.col("__their_stretch"))
     return asking.join(there, same & near, "left_semi").select(*COORDINATES).distinct()
 
 
 def _within_batch(fresh: DataFrame, window: int) -> DataFrame:
-    """Walk through each key's rows in order; return those that lie within the window after a kept one.
+    """Walk through each key's rows in order; return those within the window after a kept one.
 
-    In pieces of as many rows as there are pieces: what has been kept is copied once per piece, not once per row.
+    The rows are split into as many pieces as a piece has rows: the kept ones are copied once per piece, not per row.
     """
     at = F.struct("__at", "stream_partition", "stream_offset", "stream_topic")
     groups = fresh.groupBy("__key").agg(F.sort_array(F.collect_list(at)).alias("__rows"))
@@ -149,7 +149,7 @@ def _micros() -> Column:
 
 
 def _held(micros: int) -> int:
-    """Return a time that a long can hold."""
+    """Return a time limited to the range of a long."""
     return max(-_LONG_MAX, min(micros, _LONG_MAX))
 
 
@@ -166,10 +166,10 @@ def _silver_key(plan: Plan) -> Column:
 
 
 def _combined(columns: list[Column]) -> Column:
-    """Return several fields as one value, each as it is; null if any of them is.
+    """Return several fields as one struct, null if any of them is null.
 
-    Never as text: bytes that are no text would become equal. Spark compares structs as it does columns: NaN is NaN, and
-    -0.0 is 0.0.
+    Not as text, in which different bytes that are not UTF-8 would become equal. Spark compares structs as it does
+    columns: NaN equals NaN, and -0.0 equals 0.0.
     """
     whole = F.struct(*(column.alias(f"k{at}") for at, column in enumerate(columns)))
     missing = columns[0].isNull()

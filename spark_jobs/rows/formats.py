@@ -1,8 +1,8 @@
-"""Which format a record is in, and what its fields are: JSON, CSV, and Avro in three wrappings.
+"""Detects a record's format and reads its fields: JSON, CSV, and Avro in three framings.
 
-JSON is known by its first character, Avro's wrappings by their magic bytes. Whatever is left is plain Avro if it is a
-record of the schema to its last byte, else CSV if it is a line of exactly the configured columns, else nothing that we
-know. What fits exactly wins, and what two readings fit is not guessed (docs/values.md).
+JSON is detected by its first character, framed Avro by its magic bytes. Anything else is plain Avro if it is a record
+of the schema to its last byte, otherwise CSV if it is a line with exactly the configured columns, otherwise undecodable.
+An exact fit wins; a record with two readings is not guessed (docs/values.md).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from spark_jobs.plan.plan import Plan
 
 FIELDS = "__fields"  # the record as a struct of the schema's fields; null if it could not be read
-UNREAD = "__unread"  # why not all of it could be read; null if it could
-HEADER = "tombstone"  # of a CSV header, where one is expected: a row that is counted and ignored
-_TEXT = "__message_payload"  # called text: Spark asks nobody whether the bytes are that
+UNREAD = "__unread"  # why the record could not be read completely; null if it could
+HEADER = "tombstone"  # the reason of an expected CSV header: counted and ignored
+_TEXT = "__message_payload"  # cast to text, which Spark does without checking that the bytes are UTF-8
 _FORMAT = "__format"
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = " \t\r\n"
-_BLANK_BYTES_MAX = 64  # more of them are no record either, but nobody looks at each byte of a large one for that
+_BLANK_BYTES_MAX = 64  # longer payloads are not checked for being all blank, which would cost time
 
 
 def own(name: str) -> Column:
-    """Return a raw column; it steps aside here for fields that may be called the same."""
+    """Return a raw column, which is renamed here since a field may have its name."""
     return F.col(_TEXT).cast("binary") if name == "message_payload" else F.col(f"__{name}")
 
 
 def is_tombstone() -> Column:
-    """Tell whether a record has no payload; to ask for the payload itself would copy it."""
+    """Return whether a record has no payload, without copying it."""
     return F.col(_TEXT).isNull()
 
 

@@ -1,10 +1,10 @@
-"""JSON to the letter: each value by its own text, and each field that is in doubt by its name.
+"""Reads JSON exactly: each value by its own text, and each doubtful field by its name.
 
-Spark's reader makes numbers of numbers before anyone can look at their digits, keeps the last of two equal keys, and
-writes `?` for half a character. So here the text is marked before it is read: every number, true and false becomes a
-string that begins with the hash of the record, which no string of the record itself can. What begins so was none, and
-the rest of it is the text that stood there. This costs a few times what Spark's reader does: `json_records` sends only
-those records here of which a quicker look was not sure.
+Spark's reader converts numbers before their digits can be checked, keeps the last of two equal keys, and writes `?` for
+half a surrogate pair. So the text is marked before it is read: every number, true and false becomes a string that
+begins with the hash of the record, with which no string of the record can begin. A value with that prefix was not a
+string, and the rest is its original text. This costs several times as much as Spark's reader: `json_records` sends only
+those records here that a quicker check can't decide.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 OPTIONS = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _MARK_CHARS = 32
 _STRING_OR_BARE = r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|(-?[0-9][0-9.eE+-]*+|true|false)'
-_SURE = r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"  # not halves: \\ and whole pairs
+_SURE = r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"  # no halves: \\ and whole pairs
 _HALF = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-_FIRST, _SECOND = "\u0001", "\u0002"  # in no JSON: control characters are escaped there
+_FIRST, _SECOND = "\u0001", "\u0002"  # not in JSON, where control characters are escaped
 _TEXT, _MARK, _WHOLE, _MARKED, _READ, _REPEATS, _KEYS, _VALUES = (
     f"__exact_{name}" for name in ("text", "mark", "whole", "marked", "read", "repeats", "keys", "values")
 )
@@ -38,14 +38,14 @@ _TEXT, _MARK, _WHOLE, _MARKED, _READ, _REPEATS, _KEYS, _VALUES = (
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """What came of the records that were read to the letter."""
+    """The results of reading records exactly."""
 
     fields: Column  # a struct of the schema's fields
-    fault: Column  # null, `malformed`, or `malformed:FIELD` of each such field, joined by ;
+    fault: Column  # null, `malformed`, or `malformed:FIELD` for each such field, joined by ;
 
 
 def read(rows: DataFrame, plan: Plan, text: Column) -> tuple[DataFrame, Exact]:
-    """Return the rows with what is needed, and the records; `text` is null for rows that are not asked for."""
+    """Return the rows with helper columns, and the records; `text` is null for rows that are not wanted."""
     rows = rows.withColumn(_TEXT, text)
     text = F.col(_TEXT)
     rows = rows.withColumn(_MARK, F.md5(text))
@@ -58,14 +58,14 @@ def read(rows: DataFrame, plan: Plan, text: Column) -> tuple[DataFrame, Exact]:
 
 
 def _whole(text: Column) -> Column:
-    """Tell whether a text is one JSON value, all of it: only then the array that it is put into ends with the mark."""
+    """Return whether the whole text is one JSON value: only then an array of it and the mark ends with the mark."""
     wrapped = F.concat(F.lit("["), text, F.lit(',"'), F.col(_MARK), F.lit('"]'))
     found = F.from_json(wrapped, "ARRAY<STRING>", OPTIONS)
     return F.coalesce((F.size(found) == 2) & (found[1] == F.col(_MARK)), F.lit(False))  # noqa: PLR2004 - it and the mark
 
 
 def _marked(text: Column) -> Column:
-    """Return a text whose numbers, true and false are strings with a mark, and so are halves of characters."""
+    """Return a text whose numbers, true and false are marked strings, and whose half surrogates are marked."""
     halved = F.contains(text, F.lit("\\ud")) | F.contains(text, F.lit("\\uD"))
     sure = F.regexp_replace(text, F.lit(_SURE), F.lit(f"$1{_FIRST}"))
     told = F.regexp_replace(sure, F.lit(_HALF), F.concat(F.col(_MARK), F.lit("?")))
@@ -101,7 +101,7 @@ def _fault(plan: Plan, leaf: shapes.Leaf) -> Column:
 
 
 def _twice(field: ddl.Field) -> Column:
-    """Tell whether a record says a field, or something in it, more than once."""
+    """Return whether a record has a field, or a member of it, more than once."""
     keys = F.filter(F.col(_KEYS), lambda key: key == field.name)
     again = F.size(keys) > 1
     if not field.flat:
@@ -111,7 +111,7 @@ def _twice(field: ddl.Field) -> Column:
 
 
 def _bare(text: Column) -> Column:
-    """Tell whether what was read is no string but a number, true or false."""
+    """Return whether a value was a number, true or false, not a string."""
     return F.startswith(text, F.col(_MARK))
 
 
@@ -124,7 +124,7 @@ def _is_number(text: Column) -> Column:
 
 
 def _mistyped(text: Column, kind: str) -> Column:
-    """Tell whether a value is of a type that JSON tells apart from this one."""
+    """Return whether a value has another JSON type than this one requires."""
     if kind == "BOOLEAN":
         return ~(_bare(text) & _rest(text).isin("true", "false"))
     if values.is_number(kind):
@@ -135,7 +135,7 @@ def _mistyped(text: Column, kind: str) -> Column:
 
 
 def _value(text: Column, kind: str, unit: str) -> Column:
-    """Return what a value is, null if it is not certain."""
+    """Return a value, null if it is not certain."""
     if kind == "STRING":
         half = F.contains(text, F.concat(F.col(_MARK), F.lit("?")))
         return F.when(~half, F.when(_bare(text), _rest(text)).otherwise(_unmarked(text)))
@@ -150,7 +150,7 @@ def _value(text: Column, kind: str, unit: str) -> Column:
 
 
 def _unmarked(text: Column) -> Column:
-    """Return the text of an object or array with its numbers as they stood there."""
+    """Return the text of an object or array with its original numbers."""
     pattern = F.concat(F.lit('"'), F.col(_MARK), F.lit('([^"?]*)"'))
     held = F.contains(text, F.col(_MARK))
     return F.when(held, F.regexp_replace(text, pattern, F.lit("$1"))).otherwise(text)

@@ -1,7 +1,7 @@
-"""From raw rows to outcomes, in Spark's own expressions: no Python runs where the rows are.
+"""Turns raw rows into outcomes, by Spark's own expressions: no Python runs per row.
 
-`outcomes` gives each raw row a `reason`: null for a row that goes to silver, TOMBSTONE for one that is only counted,
-else what quarantine is told. Everything follows from the record and the plan: no clock, no other row.
+`outcomes` gives each raw row a `reason`: null for a row for silver, TOMBSTONE for a row that is only counted, otherwise
+quarantine's `error_reason`. It depends on the record and the plan only, not on the clock or other rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REASON = "__reason"
 COB = "__cob"
 HASH = "__content"
 TOMBSTONE = formats.HEADER
-_NO_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")  # what stands for null in the name of a partition's folder
+_NO_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")  # these mean null in the name of a partition's folder
 _DAY_MICROS = 86_400_000_000
 _CLASSES = {
     "empty": "UndecodableRecord",
@@ -47,7 +47,7 @@ _CLASSES = {
 
 
 def outcomes(raw: DataFrame, plan: Plan) -> DataFrame:
-    """Return coordinates, time, reason, the parsed fields, and of rejected rows all that was captured."""
+    """Return coordinates, time, reason and parsed fields; for rejected rows also everything that was captured."""
     scope = _in_scope(formats.decode(raw, plan), plan)
     wrong = dict(_wrong(plan))
     fails = {told: f"__fails_{at}" for at, told in enumerate(wrong)}
@@ -67,7 +67,7 @@ def outcomes(raw: DataFrame, plan: Plan) -> DataFrame:
 
 
 def _in_scope(decoded: DataFrame, plan: Plan) -> DataFrame:
-    """Return the rows with what expressions name: the business date, and under their own names the fields."""
+    """Return the rows with the columns that expressions may name: the business date and the fields."""
     if plan.cob_field is not None:
         decoded = decoded.withColumn(COB, _cob_date(plan))
     if not plan.rules:
@@ -106,12 +106,12 @@ def quarantine_rows(found: DataFrame, plan: Plan) -> DataFrame:
 
 
 def error_class(plan: Plan, reason: Column) -> Column:
-    """Return the class of the first thing that is wrong."""
+    """Return the class of the first reason."""
     return _looked_up({told: _CLASSES[told.partition(":")[0]] for told in _messages(plan)}, F.split(reason, ";")[0])
 
 
 def error_message(plan: Plan, reason: Column) -> Column:
-    """Return in words all that is wrong, without the record's own."""
+    """Return all reasons in words, without the record's content."""
     return F.array_join(F.transform(F.split(reason, ";"), lambda told: _looked_up(_messages(plan), told)), "; ")
 
 
@@ -143,34 +143,34 @@ def _cob_date(plan: Plan) -> Column:
     kind = next(each.type for each in plan.fields if each.name == plan.cob_field)
     if kind != "STRING":
         return field.cast("date")
-    # Of ten bytes with these dashes and a digit last Spark's cast takes that form only; a regex costs more than it.
+    # With ten bytes, these dashes and a digit at the end, Spark's cast accepts this form only. A regex costs more.
     dashes = (F.substring(field, 5, 1) == "-") & (F.substring(field, 8, 1) == "-")
     digit = F.substring(field, 10, 1).between("0", "9")
     return F.when((F.octet_length(field) == 10) & dashes & digit, field.try_cast("date"))  # noqa: PLR2004 - YYYY-MM-DD
 
 
 def _reason(plan: Plan, fails: Mapping[str, str]) -> Column:
-    """Return why a row is not for silver: first what could not be read, else all that is wrong with what was.
+    """Return why a row is not for silver: why it could not be read, otherwise every check that it fails.
 
-    `fails` holds for all that may be wrong the column that tells whether it is.
+    `fails` maps each reason to the column that says whether it applies.
     """
     tombstone = F.lit(TOMBSTONE if plan.tombstones == "ignore" else "empty")
     unread = F.col(formats.UNREAD)
     reason = F.when(formats.is_tombstone(), tombstone).when(unread.isNotNull(), unread)
-    # Joined only where there is something to join: to find nothing by joining costs more.
+    # Join the reasons only where there are any; joining none costs more than this check.
     anything = functools.reduce(operator.or_, map(F.col, fails.values()), F.lit(False))
     return reason.when(anything, F.concat_ws(";", *(F.when(F.col(name), F.lit(told)) for told, name in fails.items())))
 
 
 def _wrong(plan: Plan) -> Iterator[tuple[str, Column]]:
-    """Yield all that may be wrong with a record that could be read, and whether it is, which is never null."""
+    """Yield each reason that a readable record may have, and whether it applies (never null)."""
     for name in plan.partition_texts:
         yield f"malformed:{name}", F.coalesce(F.col(FIELDS)[name].isin(*_NO_PARTITION), F.lit(False))
     for name in plan.required:
         yield f"required:{name}", _path(plan, name).isNull()
     if plan.cob_field is not None:
         invalid = F.col(COB).isNull()
-        if plan.cob_field in plan.required:  # one thing that is wrong is told once
+        if plan.cob_field in plan.required:  # a missing field has one reason, not two
             invalid &= F.col(FIELDS)[plan.cob_field].isNotNull()
         yield "cob_invalid", invalid
         yield "cob_future", F.coalesce(F.unix_date(F.col(COB)) > _days(own("message_timestamp")), F.lit(False))
@@ -179,9 +179,9 @@ def _wrong(plan: Plan) -> Iterator[tuple[str, Column]]:
 
 
 def _days(timestamp: Column) -> Column:
-    """Return a time's days since 1970 in UTC, by arithmetic: Spark's own cast asks the calendar of a time zone."""
+    """Return a time's days since 1970 in UTC by arithmetic, since Spark's cast is slower: it uses a time zone."""
     micros, day = F.unix_micros(timestamp), F.lit(_DAY_MICROS)
-    before_its_day_began = (micros % day < 0).cast("int")  # div goes towards 1970, also from before
+    before_its_day_began = (micros % day < 0).cast("int")  # div rounds towards zero, also before 1970
     return F.call_function("div", micros, day) - before_its_day_began
 
 

@@ -1,7 +1,7 @@
-"""Walks through a column's type: what is done to each leaf of it, however deep in structs, arrays and maps.
+"""Walks through a column's type and applies a function to its leaves, at any depth of structs, arrays and maps.
 
-A leaf's path has dots into structs; the elements of an array and the values of a map have the path of what holds them.
-Where no leaf is concerned nothing is taken apart. The plan grows with the number of leaves, never faster.
+A leaf's path has dots for members of structs; the elements of an array and the values of a map have its path. A column
+without a concerned leaf is left as it is. The plan's size is proportional to the number of leaves.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Which leaves, by type and path, and what is made of such a one."""
+    """Which leaves are concerned, by type and path, and the function for them."""
 
     concerns: Callable[[str, str], bool]
     made: Callable[[Column, str, str], Column]
 
 
 def any_leaf(_kind: str, _path: str) -> bool:
-    """Say yes to each leaf."""
+    """Return True for every leaf."""
     return True
 
 
 def retyped(kind: str, leaf: Callable[[str, str], str], path: str) -> str:
-    """Return a type of the same shape with other leaves."""
+    """Return a type of the same structure with other leaf types."""
     if kind.startswith("STRUCT<"):
         members = [ddl.Field(each.name, retyped(each.type, leaf, f"{path}.{each.name}")) for each in ddl.members(kind)]
         return f"STRUCT<{ddl.render(members)}>"
@@ -48,7 +48,7 @@ def retyped(kind: str, leaf: Callable[[str, str], str], path: str) -> str:
 
 
 def concerned(kind: str, path: str, leaf: Leaf) -> bool:
-    """Tell whether a type has such a leaf."""
+    """Return whether a type has a concerned leaf."""
     if kind.startswith("STRUCT<"):
         return any(concerned(each.type, f"{path}.{each.name}", leaf) for each in ddl.members(kind))
     if kind.startswith(("ARRAY<", "MAP<")):
@@ -57,7 +57,7 @@ def concerned(kind: str, path: str, leaf: Leaf) -> bool:
 
 
 def mapped(column: Column, kind: str, path: str, leaf: Leaf) -> Column:
-    """Return a column with what is made of such leaves in their places."""
+    """Return a column with its concerned leaves replaced."""
     if not concerned(kind, path, leaf):
         return column
     if kind.startswith("STRUCT<"):
@@ -73,7 +73,7 @@ def mapped(column: Column, kind: str, path: str, leaf: Leaf) -> Column:
 
 
 def anywhere(column: Column, kind: str, path: str, test: Leaf) -> Column:
-    """Tell whether a test holds for any such leaf; never null."""
+    """Return whether a test holds for any concerned leaf; never null."""
     if not concerned(kind, path, test):
         return F.lit(False)
     if kind.startswith("STRUCT<"):
@@ -89,8 +89,8 @@ def anywhere(column: Column, kind: str, path: str, test: Leaf) -> Column:
 
 
 def lost(column: Column, value: Column, field: ddl.Field, leaf: Leaf) -> Column:
-    """Tell whether a field, or something in it, is there and has no value."""
-    if field.flat:  # then its value is made only once
+    """Return whether a field, or a member of it, is present but did not convert."""
+    if field.flat:  # reuses `value`, so that it is computed only once
         return column.isNotNull() & value.isNull() if leaf.concerns(field.type, field.name) else F.lit(False)
     unfit = Leaf(leaf.concerns, lambda x, kind, path: x.isNotNull() & leaf.made(x, kind, path).isNull())
     return anywhere(column, field.type, field.name, unfit)

@@ -1,1 +1,1 @@
-"""The Spark session, its jars, and the places that tables lie in."""
+"""The Spark session, its jars, and access to tables and stores."""

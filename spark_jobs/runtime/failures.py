@@ -1,4 +1,4 @@
-"""What Spark, Delta and Java raise, as one line with the cause and the way out."""
+"""Turns errors of Spark, Delta and Java into one line with the cause and the way out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KNOWN: tuple[tuple[str, type[IngestorError], str], ...] = (
         DataLossError,
         (
             "files or log entries are gone that were not parsed yet (by a vacuum, or a retention too short); "
-            "after `spark_jobs reset` all that is left is read again"
+            "after `spark_jobs reset` everything that is left is read again"
         ),
     ),
     (
@@ -46,7 +46,7 @@ _KNOWN: tuple[tuple[str, type[IngestorError], str], ...] = (
     (
         r"vacuum with such a low retention|retentionDurationCheck|VACUUM_RETENTION",
         ConfigError,
-        "take at least --hours 168, or what the table's delta.deletedFileRetentionDuration says",
+        "give at least --hours 168, or the table's delta.deletedFileRetentionDuration",
     ),
     (
         r"OutOfMemoryError|GC overhead",
@@ -57,11 +57,11 @@ _KNOWN: tuple[tuple[str, type[IngestorError], str], ...] = (
 
 
 class JavaEndedError(IngestorError):
-    """There is no Spark any more; this process can't go on."""
+    """Spark's JVM has ended; this process can't continue."""
 
 
 def explain(error: BaseException, *, doing: str) -> IngestorError:
-    """Return what a person has to know about an error."""
+    """Return an error as one of ours, with message and hint."""
     own = next((each for each in _chain(error) if isinstance(each, IngestorError)), None)
     if own is not None:
         return own
@@ -77,16 +77,16 @@ def explain(error: BaseException, *, doing: str) -> IngestorError:
 
 
 def refused_by_spark(error: PySparkException, key: str) -> ConfigError:
-    """Return what Spark has against an expression of the configuration."""
+    """Return Spark's error about an expression of the configuration."""
     return ConfigError(f"{key}: {_short(error)}", hint="correct the SQL expression")
 
 
 def _java_has_ended(error: BaseException) -> bool:
-    """Tell whether there is nobody left to answer, which looks like a network that refuses."""
+    """Return whether the JVM has ended; py4j then raises connection errors."""
     chain = list(_chain(error))
     if any(isinstance(each, Py4JNetworkError) for each in chain):
         return True
-    python = any(isinstance(each, ConnectionError) for each in chain)  # of py4j: all else is Java's to connect to
+    python = any(isinstance(each, ConnectionError) for each in chain)  # py4j's: only Java connects to anything else
     return python or any(_ENDED.search(str(each)) for each in chain)
 
 
@@ -98,7 +98,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost cause that Java tells, else the error's own first line."""
+    """Return Java's innermost cause, otherwise the error's first line."""
     if isinstance(error, Py4JJavaError):
         java = error.java_exception
         while java.getCause() is not None and java.getCause() != java:

@@ -1,4 +1,4 @@
-"""The jars that Spark needs beside its own, and how they come to it."""
+"""The jars that Spark needs beside its own, and how it gets them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ingestor.errors import RefusedError
 if TYPE_CHECKING:
     from pyspark import SparkConf
 
-# An exact set: each was tried with the others. pyproject.toml pins the same pyspark.
+# These versions are tested together. pyproject.toml pins the same pyspark.
 DELTA_VERSION = "4.4.0"
 SPARK_VERSION = "4.1.1"
 HADOOP_VERSION = "3.4.2"  # the first with conditional PUT, and the one that pyspark ships
 _DELTA = f"io.delta:delta-spark_4.1_2.13:{DELTA_VERSION}"
 _AVRO = f"org.apache.spark:spark-avro_2.13:{SPARK_VERSION}"
-# Of Amazon's SDK only what S3A uses: the bundle that hadoop-aws asks for has all of it, in 640 MB instead of 18.
+# The parts of Amazon's SDK that S3A uses, 18 MB. The bundle that hadoop-aws depends on has 640 MB.
 _AWS_VERSION = "2.29.52"
 _S3 = ",".join(
     (
@@ -24,7 +24,7 @@ _S3 = ",".join(
         *(f"software.amazon.awssdk:{name}:{_AWS_VERSION}" for name in ("s3", "s3-transfer-manager", "sts")),
     )
 )
-# Spark brings these; a second copy on the class path is at best slow.
+# Spark has these; a second copy on the class path is slow or harmful.
 _EXCLUDES = (
     "org.slf4j:slf4j-api",
     "org.apache.hadoop:hadoop-client-api",
@@ -43,7 +43,7 @@ _LOG_STORE_JAR = Path(__file__).parent.parent / "jars" / "ingestor-logstore.jar"
 
 
 def packages(*, s3: bool) -> dict[str, str]:
-    """Return the settings by which a Spark that starts fetches its jars."""
+    """Return the settings with which Spark fetches its jars at its start."""
     wanted = [_DELTA, _AVRO, *([_S3] if s3 else [])]
     return {
         "spark.jars.packages": ",".join(wanted),
@@ -53,21 +53,21 @@ def packages(*, s3: bool) -> dict[str, str]:
 
 
 def log_stores() -> dict[str, str]:
-    """Return the settings that let Spark place log entries only where there is none (`stores` says why)."""
+    """Return the settings that keep Spark from overwriting log entries (see `stores`)."""
     stores = {"file": LOCAL_LOG_STORE, "s3": S3_LOG_STORE, "s3a": S3_LOG_STORE, "s3n": S3_LOG_STORE}
     return {f"spark.delta.logStore.{scheme}.impl": name for scheme, name in stores.items()}
 
 
 def log_store_jar() -> Path:
-    """Return our own jar; `make` builds it, wheels bring it."""
+    """Return our own jar; `make` builds it, wheels contain it."""
     if not _LOG_STORE_JAR.is_file():
         msg = "the jar that lets Spark and ingestors share a table is not built"
-        raise RefusedError(msg, hint="run `make setup` where a JDK (javac) is, or install the wheel")
+        raise RefusedError(msg, hint="run `make setup` with a JDK (javac), or install the wheel")
     return _LOG_STORE_JAR
 
 
 def add_missing(jvm: Any, conf: SparkConf, *, s3: bool) -> None:  # noqa: ANN401 - the gateway to Java
-    """Add to a Spark that runs what is not on its class path: for the driver now, for executors by spark.jars."""
+    """Add missing jars to a running Spark: to the driver's class path now, for executors by spark.jars."""
     probes = {**_PROBES, **({_S3: _S3_PROBE} if s3 else {})}
     missing = [package for package, name in probes.items() if not has(jvm, name)]
     found: list[str] = []
@@ -84,20 +84,20 @@ def add_missing(jvm: Any, conf: SparkConf, *, s3: bool) -> None:  # noqa: ANN401
 
 
 def add_log_stores(jvm: Any) -> None:  # noqa: ANN401 - the gateway to Java
-    """Add our own jar where jars came from outside, without it; only the driver places log entries."""
+    """Add our own jar to the driver if jars given from outside lack it; only the driver writes log entries."""
     if not has(jvm, LOCAL_LOG_STORE):
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         loader.addURL(jvm.java.io.File(str(log_store_jar())).toURI().toURL())
 
 
 def has(jvm: Any, name: str) -> bool:  # noqa: ANN401 - the gateway to Java
-    """Tell whether Java finds a class."""
+    """Return whether Java finds a class."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     return loader.getResource(name.replace(".", "/") + ".class") is not None
 
 
 def _resolve(jvm: Any, missing: list[str], conf: SparkConf) -> list[str]:  # noqa: ANN401 - same
-    """Return the paths of packages and what they need, fetched as spark-submit's --packages does."""
+    """Fetch packages with their dependencies, as spark-submit's --packages does; return their paths."""
     tools = jvm.org.apache.spark.util.MavenUtils
     options = jvm.scala.Option
     settings = tools.buildIvySettings(

@@ -1,4 +1,4 @@
-"""Where tables and checkpoints lie, through Hadoop's file systems: the same on a disk, HDFS and an object store."""
+"""Access to tables and checkpoints by Hadoop's file systems: disks, HDFS and object stores alike."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _S3 = re.compile(r"^s3n?://")
-_NEWEST = 20  # entries that are looked through before Delta is asked
+_NEWEST = 20  # entries to read before asking Delta's snapshot
 _ENTRY = re.compile(r"^(\d{20})\.json$")
 
 
 def spark_path(place: str) -> str:
-    """Return a place as Spark calls it: S3 has one file system there, s3a."""
+    """Return a path or URL for Spark, whose only S3 file system is s3a."""
     return _S3.sub("s3a://", place)
 
 
 def on_s3(place: str) -> bool:
-    """Tell whether a place lies on S3."""
+    """Return whether a path or URL is on S3."""
     return spark_path(place).startswith("s3a://")
 
 
 class Files:
-    """A few calls of Hadoop's file systems."""
+    """Reads and writes small files by Hadoop's file systems."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -44,7 +44,7 @@ class Files:
         return place.getFileSystem(self._conf), place
 
     def read(self, path: str) -> str | None:
-        """Return a small text file, None if there is none."""
+        """Return a small text file's content, None if there is no file."""
         files, place = self._at(path)
         if not files.exists(place):
             return None
@@ -55,7 +55,7 @@ class Files:
             stream.close()
 
     def create(self, path: str, text: str) -> bool:
-        """Write a small text file whole and synced, or return False: there is one of that name. Of two, one wins."""
+        """Create a small text file, atomic and synced; return False if it exists. Of two writers one wins."""
         try:
             self._place(path, text, overwrite=False)
         except Py4JJavaError as error:
@@ -65,11 +65,11 @@ class Files:
         return True
 
     def replace(self, path: str, text: str) -> None:
-        """Write a small text file whole, in the place of one that may be there."""
+        """Write a small text file atomically, replacing an existing one."""
         self._place(path, text, overwrite=True)
 
     def _place(self, path: str, text: str, *, overwrite: bool) -> None:
-        """Write as Delta places its log entries: by the store's own way to let one writer win."""
+        """Write as Delta writes log entries: by the store's own way to let one writer win."""
         files, place = self._at(path)
         files.mkdirs(place.getParent())
         place = files.makeQualified(place)
@@ -79,35 +79,35 @@ class Files:
         stores(self._conf).getDelegate(place).logStoreImpl().write(place, lines.iterator(), overwrite, self._conf)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; none if there is no such folder."""
+        """Return the names in a folder, none if it does not exist."""
         files, place = self._at(folder)
         if not files.exists(place):
             return []
         return [status.getPath().getName() for status in files.listStatus(place)]
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it."""
+        """Remove a file, or a folder with its content."""
         files, place = self._at(path)
         files.delete(place, True)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one log entry says of itself."""
+    """The commitInfo and txns of a log entry."""
 
     version: int
     info: Mapping[str, Any]
     txns: Mapping[str, int]
-    mark: Mapping[str, Any]  # what a job wrote about its own commit
+    mark: Mapping[str, Any]  # `userMetadata`, as one of our jobs wrote it
 
     @property
     def rows(self) -> int:
-        """How many rows the commit wrote, by Delta's own count."""
+        """The number of rows that the commit wrote, by Delta's metrics."""
         return int(self.info.get("operationMetrics", {}).get("numOutputRows", 0))
 
 
 class TableLog:
-    """A Delta table's log, by Spark's own snapshot of it and by its newest entries."""
+    """A Delta table's log: Delta's snapshot, and the newest entries."""
 
     def __init__(self, session: SparkSession, table: str) -> None:
         self._session = session
@@ -126,27 +126,27 @@ class TableLog:
 
     @property
     def exists(self) -> bool:
-        """Tell whether there is a table."""
+        """Return whether there is a table."""
         return self.version >= 0
 
     @property
     def table_id(self) -> str | None:
-        """Return what tells this table from another one at its place; None if there is no table."""
+        """Return the table's id, which a table recreated at this path would not have; None if there is no table."""
         snapshot = self.snapshot()
         return str(snapshot.metadata().id()) if int(snapshot.version()) >= 0 else None
 
     def at(self, version: int) -> DataFrame:
-        """Return the rows of one version: the same rows however often, and whenever, Spark evaluates them."""
+        """Return the rows of one version, which stay the same however often Spark evaluates them."""
         return self._session.read.format("delta").option("versionAsOf", version).load(self._table)
 
     def entry(self, version: int) -> str | None:
-        """Return a log entry's text, None if it is gone."""
+        """Return a log entry's text, None if it was removed."""
         return self._files.read(f"{self._table}/_delta_log/{version:020d}.json")
 
     def txn(self, app_id: str) -> int | None:
-        """Return the version that an application's txn has, None if it has none.
+        """Return the version of an application's txn, None if it has none.
 
-        The newest entries mostly tell; Delta's snapshot always does, but takes a Spark job to find out.
+        The newest entries usually have it. Delta's snapshot always does, but takes a Spark job.
         """
         for number, commit in enumerate(self.commits()):
             if app_id in commit.txns:
@@ -172,7 +172,7 @@ class TableLog:
         return self.snapshot().transactions()
 
     def commits(self) -> Iterator[Commit]:
-        """Yield the entries that there are, newest first."""
+        """Yield the existing entries, newest first."""
         version = self.version
         while version >= 0:
             text = self.entry(version)
@@ -199,6 +199,6 @@ def _commit(version: int, text: str) -> Commit:
 
 
 def is_entry(name: str) -> int | None:
-    """Return the version that a file of `_delta_log` is the entry of, None for other files."""
+    """Return the version of a log entry's file name, None for other files of `_delta_log`."""
     match = _ENTRY.match(name)
     return int(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""The schema registry, asked on the driver only: which schema an id in front of a record means."""
+"""The schema registry, called on the driver only: the schema of an id in front of a record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ingestor.errors import RefusedError
 from spark_jobs.plan import avro
 
-# What it is built on announces its own next version, past every filter, to people who can't change it.
+# A dependency warns of its own next version, past every filter; users can't act on it.
 with warnings.catch_warnings(record=True):
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -23,12 +23,12 @@ _TIMEOUT_SECONDS = 10
 
 
 def writers(url: str, ids: Iterable[int]) -> dict[int, str | None]:
-    """Return each id's schema; None for an id that the registry does not know, or whose schema is no Avro record."""
+    """Return each id's schema; None for an unknown id, or if its schema is no Avro record."""
     client = _client(url)
     return {number: _schema(client, number, url) for number in ids}
 
 
-def _client(url: str) -> Any:  # noqa: ANN401 - its types are its own business
+def _client(url: str) -> Any:  # noqa: ANN401 - the client is untyped
     parts = urlsplit(url)
     host = parts.hostname or ""
     place = f"{host}:{parts.port}" if parts.port else host
@@ -52,7 +52,7 @@ def _schema(client: Any, number: int, url: str) -> str | None:  # noqa: ANN401 -
             return None
         msg = f"the schema registry at {place} answers {error.http_status_code} for schema {number}"
         raise RefusedError(msg, hint=hint) from error
-    except Exception as error:  # its HTTP library's own
+    except Exception as error:  # the HTTP library's own classes
         msg = f"the schema registry at {place} can't be reached ({type(error).__name__})"
         raise RefusedError(msg, hint=hint) from error
     if str(found.schema_type or "AVRO") != "AVRO" or found.schema_str is None:
@@ -66,7 +66,7 @@ def _schema(client: Any, number: int, url: str) -> str | None:  # noqa: ANN401 -
 
 
 def _with_references(client: Any, found: Any) -> str:  # noqa: ANN401 - same
-    """Return a schema's text with the types that it refers to put where they are first named."""
+    """Return a schema's text with referenced types inserted where they are first named."""
     text: str = found.schema_str
     named: dict[str, Any] = {}
     for reference in found.references or ():
@@ -77,7 +77,7 @@ def _with_references(client: Any, found: Any) -> str:  # noqa: ANN401 - same
 
 def _inlined(schema: Any, named: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(schema, str):
-        return named.pop(schema, schema)  # defined where it is named first, and only named after
+        return named.pop(schema, schema)  # defined at its first use, referenced by name afterwards
     if isinstance(schema, list):
         return [_inlined(each, named) for each in schema]
     if isinstance(schema, dict):

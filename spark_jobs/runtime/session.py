@@ -1,8 +1,8 @@
-"""The Spark session: the one place that builds it.
+"""Builds the Spark session.
 
-By itself (`python -m spark_jobs`) it starts a local Spark that fetches its jars. Under `spark-submit` it takes the
-Spark that is there, and fetches what jars are missing into it. Whatever is set from outside (spark-defaults.conf,
-PYSPARK_SUBMIT_ARGS, spark-submit's options, `--conf`) wins over what is set here.
+`python -m spark_jobs` starts a local Spark, which fetches its jars. Under `spark-submit` the submitted Spark is used,
+and missing jars are fetched into it. Settings from outside (spark-defaults.conf, PYSPARK_SUBMIT_ARGS, spark-submit's
+options, `--conf`) win over those set here.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 
 JAVA_MAJOR_MIN = 17
 _JVM_ENDS_SECONDS_MAX = 30.0
-_AVRO_LIMIT_BYTES = 1 << 26  # a length in bytes that are no Avro must not become an allocation
+_AVRO_LIMIT_BYTES = 1 << 26  # bytes that are no Avro may decode to a huge length, which must not be allocated
 _JAVA_OPTIONS = " ".join(
     f"-Dorg.apache.avro.limits.{kind}.maxLength={_AVRO_LIMIT_BYTES}" for kind in ("string", "bytes", "collectionItems")
 )
-# G1, Java's own choice, marks the heap again and again beside us, for what waits in a batch is large and lives long.
+# A batch's data is large and long-lived, so G1, Java's default, spends much CPU on concurrent marking.
 _COLLECTOR = "-XX:+UseParallelGC"
 _COLLECTOR_CHOSEN = re.compile(r"-XX:\+Use\w+GC\b")
 _TOLD_TO_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-# What a result may not depend on, so it is not left to the cluster's defaults.
+# These decide about results, so they are not left to a cluster's defaults.
 _FIXED = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "false",  # a bad record is rejected, it does not end the job
+    "spark.sql.ansi.enabled": "false",  # a bad record must not end the job
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.caseSensitive": "false",
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",  # would read fewer fields and miss bad ones
     "spark.sql.optimizer.enableCsvExpressionOptimization": "false",
     "spark.sql.csv.parser.columnPruning.enabled": "false",
-    "spark.sql.json.enablePartialResults": "false",  # a record is read whole or not at all, within arrays too
+    "spark.sql.json.enablePartialResults": "false",  # a record is read completely or not at all
     "spark.sql.variant.allowDuplicateKeys": "false",
     "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Tables that every Delta reader and writer can take: no table feature comes in by a cluster's defaults.
+    # Tables for every Delta reader and writer: no table feature by a cluster's defaults.
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.properties.defaults.columnMapping.mode": "none",
     "spark.databricks.delta.properties.defaults.enableRowTracking": "false",
@@ -63,12 +63,12 @@ _EXTENSIONS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 _FASTER = {
-    "spark.sql.codegen.hugeMethodLimit": "8000",  # beyond it the JVM interprets a stage; in pieces it compiles them
-    "spark.sql.codegen.cache.maxEntries": "500",  # a batch's are more than the 100 that Spark keeps for the next one
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # asks Java three times more for each part of a column
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # batches wait for seconds, not for hours
-    # Else the rows of a partitioned table are sorted, be it for a single partition; now only those of tasks that have
-    # four and more. Each writer holds in memory what it has written so far, so there are few.
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM does not compile larger methods; Spark splits them
+    "spark.sql.codegen.cache.maxEntries": "500",  # a batch has more classes than Spark's default of 100
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # costs three more calls to Java per column expression
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # batches are cached for seconds only
+    # By default rows for a partitioned table are always sorted; with this only in tasks with more partitions than this.
+    # Each open writer keeps its data in memory, so the number is low.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 _QUIET = {
@@ -80,7 +80,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the Python that i
 
 
 def local_defaults(cores: int) -> dict[str, str]:
-    """Return what suits one machine, where Spark's defaults are for a cluster."""
+    """Return defaults for one machine; Spark's own are for a cluster."""
     return {
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": "2g",
@@ -94,7 +94,7 @@ def local_defaults(cores: int) -> dict[str, str]:
 
 
 def start(settings: Mapping[str, str], *, s3: bool, quiet: bool = True) -> SparkSession:
-    """Return the session; `settings` are the caller's own. ConfigError or RefusedError say why there can't be one."""
+    """Return the session with the caller's settings; ConfigError or RefusedError if Spark can't start."""
     submitted = _SUBMITTED in os.environ
     if not submitted:
         _require_java()
@@ -114,7 +114,7 @@ def start(settings: Mapping[str, str], *, s3: bool, quiet: bool = True) -> Spark
 
 
 def _own_conf(settings: Mapping[str, str], *, s3: bool) -> SparkConf:
-    """Return the configuration of a Spark that is started here, less what is set outside."""
+    """Return the configuration of a Spark that is started here, without keys that are set outside."""
     outside = _outside()
     conf = SparkConf(loadDefaults=False)
     wanted = {**local_defaults(os.cpu_count() or 1), **_EXTENSIONS, **_FASTER, **_QUIET, **jars.log_stores()}
@@ -130,13 +130,13 @@ def _own_conf(settings: Mapping[str, str], *, s3: bool) -> SparkConf:
 
 
 def _collector_chosen(keys: Collection[str]) -> bool:
-    """Tell whether somebody else may have chosen the garbage collector: Java does not start with two of them."""
+    """Return whether a garbage collector may be set outside: Java does not start with two."""
     told = " ".join(os.environ.get(name, "") for name in _TOLD_TO_JAVA)
     return "spark.driver.defaultJavaOptions" in keys or _COLLECTOR_CHOSEN.search(told) is not None
 
 
 def _submitted_conf(*, s3: bool) -> SparkConf:
-    """Return the configuration that spark-submit made, with what Delta needs where it is not there."""
+    """Return spark-submit's configuration, with the keys that Delta needs and it lacks."""
     SparkContext._ensure_initialized()  # noqa: SLF001 - connects to spark-submit's JVM; no public way
     conf = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001 - same
     for key, value in {**_EXTENSIONS, **_FASTER, **_QUIET, **jars.log_stores()}.items():
@@ -168,7 +168,7 @@ def _outside() -> set[str]:
 
 
 def _require_java() -> None:
-    """Refuse to start without a Java that Spark runs on; its own message does not say so."""
+    """Refuse a missing or old Java; Spark's own message does not name it."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     if java is None:
@@ -183,9 +183,9 @@ def _require_java() -> None:
 
 @contextlib.contextmanager
 def _jvm_log(*, quiet: bool) -> Iterator[IO[bytes] | None]:
-    """Send what the JVM writes to stderr into a file that nobody sees, unless it is what tells why Spark did not start.
+    """Send the JVM's stderr to a temporary file, which is only read for the reason why Spark did not start.
 
-    The JVM inherits stderr when it starts; Ivy alone fills it with a hundred lines.
+    The JVM inherits stderr when it starts, and Ivy alone writes a hundred lines.
     """
     if not quiet:
         yield None
@@ -221,7 +221,7 @@ def _not_started(error: BaseException, log: IO[bytes] | None) -> Exception:
 
 
 def stop(session: SparkSession) -> None:
-    """Stop Spark, and wait for the JVM if it is ours: it removes its temporary folders as it ends."""
+    """Stop Spark, and wait for the JVM if it is ours, since it removes its temporary folders at its end."""
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - no public way
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)  # None under spark-submit
     try:
@@ -230,10 +230,10 @@ def stop(session: SparkSession) -> None:
             gateway.shutdown()
     finally:
         if process is not None and process.stdin is not None:
-            process.stdin.close()  # which is what the JVM ends at
+            process.stdin.close()  # this ends the JVM
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_JVM_ENDS_SECONDS_MAX)
-            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - another session starts another JVM
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session starts its own JVM
 
 
 def jvm(session: SparkSession) -> Any:  # noqa: ANN401 - Java's own objects
@@ -242,5 +242,5 @@ def jvm(session: SparkSession) -> Any:  # noqa: ANN401 - Java's own objects
 
 
 def java_class(session: SparkSession, name: str) -> Any:  # noqa: ANN401 - same
-    """Return a class by its whole name: asked for part by part, Java looks into every jar for a class of each part."""
+    """Return a class by its full name; with attribute access per part, Java searches every jar for each part."""
     return getattr(jvm(session), name)

@@ -1,8 +1,8 @@
-"""Object stores and disks as Spark sees them: its options, and the proof that no log entry can be overwritten.
+"""Stores for Spark: their options, and the check that no log entry can be overwritten.
 
-Two programs append to one table: the ingestor through delta-rs, and Spark. Each log entry must have one winner. What
-Delta's own log stores do is look and then place, which overwrites what came in between (tests/spark/test_beside.py
-shows it). So Spark must use ours, and a job that finds it does not refuses to start.
+The ingestor (by delta-rs) and Spark append to one table, and each log entry must have one winner. Delta's own log
+stores check that an entry does not exist and then write it, which overwrites one written in between
+(tests/spark/test_beside.py shows it). So Spark must use our log stores; a job refuses to start without them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FROM_OPTIONS = {
 
 
 def any_s3(settings: Settings, names: Iterable[str]) -> bool:
-    """Tell whether a table or checkpoint of these routes lies on S3."""
+    """Return whether a table or checkpoint of these routes is on S3."""
     return any(on_s3(place) for name in names for place in _places(settings.routes[name].table, settings.parse[name]))
 
 
@@ -46,7 +46,7 @@ def _places(raw: str, parse: ParseSettings) -> tuple[str, ...]:
 
 
 def options(settings: Settings, names: Iterable[str]) -> dict[str, str]:
-    """Return `storage_options` as Spark's S3 client takes them."""
+    """Return `storage_options` as settings of Spark's S3 client."""
     if not any_s3(settings, names):
         return {}
     found: dict[str, str] = {}
@@ -64,7 +64,7 @@ def options(settings: Settings, names: Iterable[str]) -> dict[str, str]:
 
 
 def require_safe(session: SparkSession, routes: Sequence[Route]) -> None:
-    """Refuse a session whose commits could overwrite others, or a store that lets them."""
+    """Refuse a session or a store with which commits could overwrite others."""
     seen: set[str] = set()
     for place in (place for route in routes for place in _places(route.raw, route.settings)):
         path = spark_path(place)
@@ -80,17 +80,17 @@ def require_safe(session: SparkSession, routes: Sequence[Route]) -> None:
 
 
 def _require_store(session: SparkSession, path: str, scheme: str, wanted: str) -> None:
-    """Ask Delta which log store it would really use, whatever the settings say."""
+    """Refuse another log store than ours; Delta is asked for the one that it really uses."""
     conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way
     place = java_class(session, "org.apache.hadoop.fs.Path")(f"{scheme}:///" if scheme == "file" else path)
     try:
         stores = java_class(session, "org.apache.spark.sql.delta.storage.DelegatingLogStore")
         name = _class_name(stores(conf).getDelegate(place))
-    except Exception as error:  # noqa: BLE001 - whatever keeps it from being ours, it is not
+    except Exception as error:  # noqa: BLE001 - after any failure it is not ours
         name = f"none ({type(error).__name__})"
     if name != wanted:
         key = f"spark.delta.logStore.{scheme}.impl"
-        msg = f"Spark places log entries of {scheme} tables by {name}, which can overwrite an ingestor's commits"
+        msg = f"Spark writes log entries of {scheme} tables by {name}, which can overwrite an ingestor's commits"
         raise RefusedError(msg, hint=f"set {key}={wanted}, with our jar in spark.jars, or leave both to the job")
 
 
@@ -102,7 +102,7 @@ def _class_name(store: Any) -> str:  # noqa: ANN401 - Java's own
 
 
 def _probe(session: SparkSession, path: str) -> None:
-    """Place one small entry twice: the second must be refused, else the store ignores the condition."""
+    """Write one small object twice with a condition: a store that accepts the second ignores the condition."""
     conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way
     target = f"{path.rstrip('/')}/{_PROBE}/{uuid.uuid4().hex}/00000000000000000000.json"
     place = java_class(session, "org.apache.hadoop.fs.Path")(target)
@@ -110,7 +110,7 @@ def _probe(session: SparkSession, path: str) -> None:
     try:
         store.probe(place, conf)
     except Exception as error:
-        msg = f"the store of {path} has no conditional PUT: a log entry was placed over another"
+        msg = f"the store of {path} has no conditional PUT: it let one object overwrite another"
         raise RefusedError(msg, hint="use a store, or a version of it, that honours If-None-Match") from error
     finally:
         Files(session).remove(target)

@@ -16,11 +16,11 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Log entries on a local disk, each placed by a hard link, which the file system refuses when the name is taken.
+ * Writes log entries on a local disk by a hard link, which the file system refuses if the name is taken.
  *
- * Delta's own store looks whether the entry is there and then renames, and a rename replaces what has come in between: an
- * append that another program has just acknowledged. delta-rs places its entries by hard links too, so of all writers one
- * wins. What is placed has been synced.
+ * Delta's own store checks that the entry does not exist and then renames a file to it. The rename replaces an entry that
+ * another program has written in between, perhaps an acknowledged append. delta-rs uses hard links too, so exactly one
+ * writer wins. The file is synced before it gets its name.
  */
 public class LocalLogStore extends HadoopFileSystemLogStore {
     public LocalLogStore(Configuration conf) {
@@ -50,12 +50,12 @@ public class LocalLogStore extends HadoopFileSystemLogStore {
         }
     }
 
-    /** Give the draft its name, or throw java.nio.file.FileAlreadyExistsException. A step of its own for tests to hold up. */
+    /** Give the draft its name, or throw java.nio.file.FileAlreadyExistsException. Tests override it to delay this step. */
     protected void place(java.nio.file.Path draft, java.nio.file.Path target) throws IOException {
         Files.createLink(target, draft);
     }
 
-    /** True, though an entry never is: Delta asks it for its checkpoints, and only then renames one when it is whole. */
+    /** True for checkpoints, so that Delta writes one to a temporary name and renames it; an entry is never partial. */
     @Override
     public Boolean isPartialWriteVisible(Path path, Configuration conf) {
         return true;

@@ -14,10 +14,10 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Log entries on S3, each by a PUT that the store refuses when the key is taken (If-None-Match: *).
+ * Writes log entries on S3 by a PUT that the store refuses if the key is taken (If-None-Match: *).
  *
- * Delta's own store PUTs without a condition and so overwrites what another program has appended. Needs hadoop-aws 3.4.2 or
- * newer; an older one does not know the option, which `must` turns into a refusal.
+ * Delta's own store writes without a condition and so overwrites another program's entry. This needs hadoop-aws 3.4.2 or
+ * newer; an older one does not know the option, and `must` makes it fail.
  */
 public class S3LogStore extends S3SingleDriverLogStore {
     private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
@@ -35,7 +35,7 @@ public class S3LogStore extends S3SingleDriverLogStore {
         }
         byte[] mine = LocalLogStore.bytes(actions);
         FileSystem files = path.getFileSystem(conf);
-        if (files.exists(path)) { // spares a request; what decides is the condition
+        if (files.exists(path)) { // saves a PUT; the condition decides
             throw new FileAlreadyExistsException(path.toString());
         }
         try {
@@ -48,7 +48,7 @@ public class S3LogStore extends S3SingleDriverLogStore {
         }
     }
 
-    /** Place an entry, then another over it; throw if the store took the second too. */
+    /** Write an entry, then another under the same name; throw if the store accepts the second. */
     public void probe(Path path, Configuration conf) throws IOException {
         FileSystem files = path.getFileSystem(conf);
         put(files, path, new byte[] {'1'});
@@ -72,7 +72,7 @@ public class S3LogStore extends S3SingleDriverLogStore {
         }
     }
 
-    /** Tell a taken key (412, or 409 while another PUT is on its way) by the whole chain of causes. */
+    /** Return whether any cause says that the key is taken: 412, or 409 while another PUT is under way. */
     private static boolean refused(Throwable error) {
         for (Throwable at = error; at != null; at = at.getCause()) {
             String text = String.valueOf(at.getMessage());
@@ -86,7 +86,7 @@ public class S3LogStore extends S3SingleDriverLogStore {
         return false;
     }
 
-    /** The key is taken: by ourselves, if the answer to a first try was lost (each entry has an id of its own), or not. */
+    /** The key is taken: return if by this very entry (the answer to an earlier try was lost), otherwise throw. */
     private static void settle(FileSystem files, Path path, byte[] mine, IOException error) throws IOException {
         byte[] there;
         try (FSDataInputStream in = files.open(path)) {
