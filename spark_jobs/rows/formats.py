@@ -1,7 +1,7 @@
 """Detects a record's format and reads its fields: JSON, CSV, and Avro in three framings.
 
 JSON is detected by its first character, framed Avro by its magic bytes. Anything else is plain Avro if it is a record
-of the schema to its last byte, otherwise CSV if it is a line with exactly the configured columns, otherwise undecodable.
+of the schema to its last byte, otherwise CSV if it is one line with the configured columns, otherwise undecodable.
 An exact fit wins; a record with two readings is not guessed (docs/values.md).
 """
 

@@ -225,7 +225,7 @@ def test_a_batch_that_another_version_began_is_not_ended_by_this_one() -> None:
     for _ in range(2):
         with pytest.raises(RefusedError, match="a batch was begun by another version") as refused:
             Plan.from_json(json.dumps(older))
-        assert "let that version end the batch" in refused.value.hint
+        assert "finish the batch with that version" in refused.value.hint
 
 
 def test_an_avro_schema_says_what_numbers_mean(tmp_path: Path) -> None:
