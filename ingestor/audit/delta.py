@@ -108,9 +108,7 @@ class DeltaLog:
             if isinstance(found, Checkpoint):
                 return found
         msg = f"the log's entries before version {self.first} are gone, and no checkpoint stands for them"
-        raise RefusedError(
-            msg, hint=f"restore {_FOLDER} from a backup; without it nobody can tell what the table holds"
-        )
+        raise RefusedError(msg, hint=f"restore {_FOLDER} from a backup; without it the table's content is unknown")
 
     def newest_checkpoint(self, base: Checkpoint | None) -> Checkpoint | str | None:
         """Return the checkpoint that readers begin with, or its problem; None if `base` is the newest."""
