@@ -48,7 +48,7 @@ class _Walk:
         if base is not None:
             self._begin(base)
         if isinstance(newest, str):
-            self._findings.add(Finding("checkpoint", f"{newest}: nobody can open the table by it"))
+            self._findings.add(Finding("checkpoint", f"{newest}: readers can't open the table by it"))
         for entry in self._log.entries():
             facts.version = entry.version
             self._txns(entry)
@@ -189,7 +189,7 @@ class _Walk:
                     each,
                 )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            sentence = f"version {entry.version} declares {name} in a form that nobody can read"
+            sentence = f"version {entry.version} declares {name} in a form that can't be read"
             self._findings.add(Finding("declared", sentence, version=entry.version))
 
     def _files_of(self, entry: Entry) -> None:

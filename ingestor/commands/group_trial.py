@@ -42,7 +42,7 @@ def try_protocol(settings: Settings, broker: Broker) -> None:
         source.close()
         broker.forget_group(group_id)
     raise RefusedError(
-        f"nobody was let into a group under group.protocol: consumer within {_JOIN_SECONDS:g} s",
+        f"no consumer could join a group under group.protocol: consumer within {_JOIN_SECONDS:g} s",
         hint="leave kafka.group.protocol out, or enable the protocol on brokers that have it (4.0 and newer)",
     )
 

@@ -1,4 +1,4 @@
-"""Words the problems of a configuration: the file, the key, the value, and how to mend it.
+"""Describes the problems of a configuration: the file, the key, the value, and how to fix it.
 
 A value is shown only if it can't be a secret: nothing under `kafka` and `storage_options`, no value of an unknown key
 (it may be a misplaced password), no password in a URL.
@@ -44,7 +44,7 @@ _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less tha
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: the dotted key, what is wrong, how to mend it."""
+    """One problem: the dotted key, what is wrong, how to fix it."""
 
     key: str
     what: str

@@ -1,7 +1,7 @@
 """The configuration: one YAML file, checked as a whole before anything is touched.
 
 `load` is the entry. `file` reads the YAML, `types` checks single values, `rules` checks values against each other, and
-`problems` words what is wrong.
+`problems` describes what is wrong.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Section(BaseModel):
 
 
 def refuse(what: str, hint: str) -> PydanticCustomError:
-    """Return a validator's error: what is wrong with the value, and how to mend it."""
+    """Return a validator's error: what is wrong with the value, and how to fix it."""
     return PydanticCustomError("refused", "{what}", {"what": what, "hint": hint})
 
 

@@ -124,7 +124,7 @@ def _told_ids(broker: Broker, names: Sequence[str]) -> dict[str, str]:
     ids = broker.topic_ids(names)
     untold = [name for name in names if name not in ids]
     if untold:
-        raise Unavailable(f"Kafka does not tell the id of topic {untold[0]}")
+        raise Unavailable(f"Kafka does not return the id of topic {untold[0]}")
     return ids
 
 

@@ -188,7 +188,7 @@ class Replayer:
         lost = [str(tp) for tp in sorted(tps.intersection(found.lost))]
         if lost and not self._force:
             shown = ", ".join(lost)
-            msg = f"a replay was not finished, and retention removed from {shown} what would tell how far it got"
+            msg = f"a replay was not finished, and retention removed records of {shown} that show how far it got"
             raise DataLossError(msg, hint="--force sends its letters again, whether they were sent or not")
         if found.other and not self._force:
             msg = f"a replay was not finished, and topic {', '.join(found.other)} was deleted since, which it sent to"

@@ -42,12 +42,12 @@ _UNSTEADY = frozenset(
 )
 STEADY_HINT = "a record would be good today and bad tomorrow; use its own message_timestamp"
 _MOMENTS = frozenset(("date", "timestamp", "timestamp_ltz", "timestamp_ntz", "time"))
-_MOMENT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d|epoch\b)""")  # else it is a word for a clock, if it is anything
+_MOMENT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d|epoch\b)""")  # other text is a word for the clock, or invalid
 _CLOCK_WITHOUT_ARGUMENTS = frozenset(("unix_timestamp", "current_timezone"))
 
 
 class RuleError(ValueError):
-    """A rule that can't be: the message says what about it, `hint` how to mend it."""
+    """An invalid rule: the message says what is wrong, `hint` how to fix it."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
@@ -55,7 +55,7 @@ class RuleError(ValueError):
 
 
 def check(sql: str, fields: Collection[str]) -> None:
-    """Refuse a rule that names what is no field, asks other tables, or depends on when it is asked."""
+    """Refuse a rule with unknown fields, with other tables, or with a result that changes from call to call."""
     tokens = list(_tokens(sql))
     _refuse_brackets(tokens)
     known = {name.lower() for name in fields}
@@ -107,13 +107,13 @@ def _refuse_unsteady(lower: str, after: str, then: str, known: Collection[str]) 
 
 
 def _refuse_clock_in_text(word: str, after: tuple[str, str]) -> None:
-    """Refuse `timestamp 'now'` and the like: a literal that is another one each time."""
+    """Refuse `timestamp 'now'` and the like: literals whose value changes."""
     if word.lower() in _MOMENTS and after[0] == "text" and not _MOMENT.match(after[1]):
         raise RuleError(f"uses {word.lower()} {after[1]}, which does not say the same thing twice", STEADY_HINT)
 
 
 def _lambda_names(tokens: list[tuple[str, str]]) -> set[str]:
-    """Return the names that stand before an arrow: `x -> …`, `(x, y) -> …`."""
+    """Return the names before an arrow: `x -> …`, `(x, y) -> …`."""
     found: set[str] = set()
     for at, (_, text) in enumerate(tokens):
         if text != "->":

@@ -212,7 +212,7 @@ def _not_started(error: BaseException, log: IO[bytes] | None) -> Exception:
         found = _TELLING.findall(log.read().decode(errors="replace"))
         told = f": {found[-1].strip()}" if found else ""
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    hint = "see that jars can be fetched (or give spark.jars), and that the master answers; log.level: DEBUG tells more"
+    hint = "see that jars can be fetched (or give spark.jars), and that the master answers; log.level: DEBUG shows more"
     return (
         error
         if isinstance(error, RefusedError | ConfigError)

@@ -251,7 +251,7 @@ def test_what_has_come_since_an_attempt_is_seen_or_known_to_be_lost(
 def test_a_topic_whose_id_is_not_told_any_more_is_waited_for() -> None:
     """Else whoever asks often enough gets by; where none was told before, offsets have to do."""
     cluster: Any = Cluster([(0, 9), (0, 3)], "")
-    with pytest.raises(Unavailable, match="does not tell the id of topic t-dlq"):
+    with pytest.raises(Unavailable, match="does not return the id of topic t-dlq"):
         since(cluster, Attempt(topics={"t-dlq": Noted("A", [5, 3])}))
     assert not since(cluster, Attempt(topics={"t-dlq": Noted("", [5, 3])})).other
 
