@@ -1,8 +1,8 @@
 """Breaks the code on purpose, one small break at a time, and sees whether the tests notice: `make mutants`.
 
-Each mutant is a piece of source text and what it is changed into, in a copy of the sources. The quick tests that are
-mapped to it must fail then; one that nobody notices ends the run with exit code 1, and so does one whose text is no
-longer in the source.
+Each mutant names a function or a class, a piece of its text, and what that becomes, in a copy of the sources. The
+quick tests that it names must fail then. One that nobody notices ends the run with exit code 1, and so does one whose
+text is no longer there. The lists lie beside the tests: tests/unit/ROOM/mutants.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.mutant_list import MUTANTS
+from tests.support.mutant import NotFoundError, all_mutants
 
 if TYPE_CHECKING:
     from tests.support.mutant import Mutant
@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("-k", dest="word", default="", help="only mutants whose name or file contains this")
     parser.add_argument("--all-tests", action="store_true", help="go on after the first test that notices")
     options = parser.parse_args()
-    chosen = [mutant for mutant in MUTANTS if options.word in f"{mutant.path}: {mutant.name}"]
+    chosen = [each for each in all_mutants() if options.word in f"{each.file(ROOT).relative_to(ROOT)}: {each.name}"]
     if not chosen:
         parser.error(f"no mutant's name or file contains {options.word!r}")
     started = time.monotonic()
@@ -66,7 +66,7 @@ def main() -> int:
     width = max((len(verdict.mutant.name) for verdict in verdicts), default=0)
     for verdict in verdicts:
         result = verdict.caught_by.replace("tests/", "") or verdict.trouble or "NOT CAUGHT"
-        say(f"{verdict.mutant.file:13} {verdict.mutant.name:{width}}  {result}")
+        say(f"{verdict.mutant.at:30} {verdict.mutant.name:{width}}  {result}")
     seconds = time.monotonic() - started
     say(f"\n{len(verdicts) - len(survivors)} of {len(verdicts)} mutants caught in {seconds:.0f} s")
     return 1 if survivors or already else 0
@@ -78,12 +78,10 @@ def judge(mutant: Mutant, base: Path, already: list[str], *, all_tests: bool) ->
     with tempfile.TemporaryDirectory(prefix="mutant-", dir=base.parent) as folder:
         copy = Path(folder) / "copy"
         copy_sources(base, copy)
-        source = copy / mutant.path
-        text = source.read_text()
-        if text.count(mutant.old) != 1:
-            trouble = f"its text is {text.count(mutant.old)} times in {mutant.file}: write the mutant anew"
-            return Verdict(mutant, "", 0, trouble)
-        source.write_text(text.replace(mutant.old, mutant.new))
+        try:
+            source = mutant.apply(copy)
+        except NotFoundError as error:
+            return Verdict(mutant, "", 0, str(error))
         if source.suffix == ".c":
             subprocess.run([sys.executable, source.with_name("build.py")], check=True, timeout=TIMEOUT_SECONDS)
         caught, trouble = "", ""
@@ -139,7 +137,7 @@ def copy_sources(source: Path, target: Path) -> None:
 def show(verdict: Verdict, total: int, number: int) -> Verdict:
     """Print one line as soon as a mutant is judged."""
     word = "caught" if verdict.caught_by else "BROKEN" if verdict.trouble else "NOT CAUGHT"
-    say(f"[{number}/{total}] {word} in {verdict.seconds:.1f} s: {verdict.mutant.file}: {verdict.mutant.name}")
+    say(f"[{number}/{total}] {word} in {verdict.seconds:.1f} s: {verdict.mutant.at}: {verdict.mutant.name}")
     return verdict
 
 

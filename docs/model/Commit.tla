@@ -8,7 +8,7 @@
 (* that created the table, so `log[v]` is the entry of version v.          *)
 (*                                                                         *)
 (* `world.broken` names one break of the code ("none": the code as it is). *)
-(* Each is the twin of a mutant in tests/support/mutant_list.py.           *)
+(* Each is the twin of a mutant in tests/unit/ingest/mutants.py.           *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets, TLC
 

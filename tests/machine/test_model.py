@@ -9,13 +9,14 @@ import pytest
 
 from tests.model import runs
 from tests.support.judge.tlc import MODEL
-from tests.support.mutant_list import MUTANTS
+from tests.support.mutant import all_mutants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 README = MODEL / "README.md"
+ROOT = MODEL.parents[1]
 ALONE = "—"  # a break that no mutant of the code has
 
 
@@ -45,7 +46,7 @@ def test_nothing_breaks_the_model_and_each_break_is_found_out(tmp_path: Path, su
 
 def test_each_break_of_the_model_has_its_mutant_and_the_other_way_round() -> None:
     """Mutants of the committer are either broken in the model too, or the table says why not."""
-    mutants = {mutant.name: mutant.file for mutant in MUTANTS}
+    mutants = {mutant.name: mutant.file(ROOT).name for mutant in all_mutants()}
     named = [row[0] for row in rows(4) + rows(2) if row[0] != ALONE]
     assert len(named) == len(set(named))
     assert set(named) - mutants.keys() == set(), "the table names mutants that are not there"
