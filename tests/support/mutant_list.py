@@ -999,7 +999,7 @@ MUTANTS = (
         "table.py",
         "txns, removal, changed = dict(self.txns), self.removal, False",
         "txns, removal, changed = self.txns, self.removal, False",
-        (_CONTRACT,),
+        (_unit("table_log"),),
     ),
     Mutant(
         "a half-open breaker left alone",
