@@ -250,7 +250,7 @@ MUTANTS = (
         at="RawTable._follow",
         old="txns, removal, changed = dict(self.txns), self.removal, False",
         new="txns, removal, changed = self.txns, self.removal, False",
-        tests=("tests/contract/test_table_contract.py",),
+        tests=("tests/unit/delta/test_table_log.py",),
     ),
     Mutant(
         "expiring txns accepted",

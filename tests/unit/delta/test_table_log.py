@@ -210,3 +210,22 @@ def test_writers_take_turns(root: Path) -> None:
     table = DeltaTable(root)
     assert table.version() == writers * each
     assert len(set(table.file_uris())) == writers * each
+
+
+def test_entries_are_taken_in_as_a_whole_or_not_at_all(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a read that failed on the way nothing of them is known, or their txns would seem to go back."""
+    table = RawTable(str(root), SCHEMA, {})
+    put(root, 1, a=5)
+
+    def fails_at_the_newest(files: LocalStorage, version: int) -> bytes | None:
+        if version == 1:
+            raise OSError("away")
+        return fingerprint(files, version)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ingestor.delta.table.deltalog.fingerprint", fails_at_the_newest)
+        with pytest.raises(OSError, match="away"):
+            table.refresh()
+    assert (table.version, table.txns) == (0, {})
+    table.refresh()
+    assert (table.version, table.txns, table.removal) == (1, {"a": 5}, None)
