@@ -27,7 +27,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ingestor.config.settings import OccSettings
 from ingestor.delta.commit_info import commit_info
 from ingestor.delta.guards import Guards, removal_marks, removed_hint
 from ingestor.errors import Fenced, IngestorError, OccExhaustedError, RefusedError
