@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ingestor import logs
 from ingestor.errors import ConfigError
-from ingestor.observe.exposition import Exposition
 from ingestor.observe.http_server import Answer, Server
+from ingestor.observe.metrics import exposition
 from ingestor.observe.page import page
 
 if TYPE_CHECKING:
@@ -101,7 +101,6 @@ class _Pages:
     def __init__(self, state: State, registry: CollectorRegistry) -> None:
         self._state = state
         self._registry = registry
-        self._exposition = Exposition(registry)
         self._throttle = logs.Throttle(_REPEAT_SECONDS)
         self._by_path: dict[str, Callable[[str], Answer]] = {
             "/": self._index,
@@ -154,7 +153,7 @@ class _Pages:
         return _json(status, {"status": "UP" if up else "DOWN", "components": components})
 
     def _prometheus(self, accept: str) -> Answer:
-        body, content_type = self._exposition.encode(accept)
+        body, content_type = exposition(self._registry, accept)
         return Answer(HTTPStatus.OK, content_type, body)
 
     def _metrics(self, _accept: str) -> Answer:

@@ -1,4 +1,4 @@
-"""What the ingestor counts, for Prometheus: the only importer of its client besides `exposition`.
+"""What the ingestor counts, for Prometheus: the only importer of its client.
 
 Every method is called per batch, commit or rebalance, never per record. The names and labels are a contract (README,
 "Metrics"); dashboards and alerts depend on them.
@@ -12,11 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ingestor import DISTRIBUTION
-from ingestor.observe.exposition import LABELS, PartitionFamily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ingestor.records import TopicPartition
 
+_LABELS = ("route", "topic", "partition")
 _BREAKER_STATES = ("closed", "open", "half_open")
 _COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _AGE_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600, 6 * 3600, 24 * 3600)
@@ -69,7 +70,7 @@ class Metrics:
         self._lost = Counter(
             "ingestor_lost_offsets_total",
             "Offsets that Kafka no longer had and on_data_loss=skip passed over.",
-            LABELS,
+            _LABELS,
             registry=registry,
         )
         self._partitions = _Partitions()
@@ -212,29 +213,31 @@ class _Partitions(Collector):
 
     def collect(self) -> Iterable[Metric]:
         levels = self.ask()
-        records = [(route, tp, number) for (route, tp), number in list(self.records.items())]
-        committed = [(level.route, level.tp, level.committed) for level in levels.partitions]
-        lag = [(level.route, level.tp, level.lag) for level in levels.partitions]
+        records = CounterMetricFamily("ingestor_records", "Records landed.", labels=_LABELS)
+        for (route, tp), number in list(self.records.items()):
+            records.add_metric((route, tp.topic, str(tp.partition)), number)
+        committed = GaugeMetricFamily("ingestor_committed_offset", "Offset of the last record landed.", labels=_LABELS)
+        lag = GaugeMetricFamily(
+            "ingestor_lag_records", "Offsets between the next one to land and the last stable one.", labels=_LABELS
+        )
+        for level in levels.partitions:
+            labels = (level.route, level.tp.topic, str(level.tp.partition))
+            for family, value in ((committed, level.committed), (lag, level.lag)):
+                if value is not None:
+                    family.add_metric(labels, value)
         buffer = GaugeMetricFamily("ingestor_buffer_bytes", "Bytes of records held in memory.", labels=("route",))
         for route, size in levels.buffer_bytes.items():
             buffer.add_metric((route,), size)
-        return (
-            PartitionFamily("ingestor_records", "Records landed.", "counter", records),
-            PartitionFamily(
-                "ingestor_committed_offset", "Offset of the last record landed.", "gauge", _known(committed)
-            ),
-            PartitionFamily(
-                "ingestor_lag_records",
-                "Offsets between the next one to land and the last stable one.",
-                "gauge",
-                _known(lag),
-            ),
-            buffer,
-        )
+        return records, committed, lag, buffer
 
 
-def _known(rows: Iterable[tuple[str, TopicPartition, int | None]]) -> list[tuple[str, TopicPartition, int]]:
-    return [(route, tp, value) for route, tp, value in rows if value is not None]
+def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """Return all series in the form that an Accept header asks for, and that form's content type."""
+    try:
+        encoder, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is no number: any form will do
+        encoder, content_type = choose_encoder("")
+    return encoder(registry), content_type
 
 
 def _versions() -> dict[str, str]:

@@ -243,7 +243,16 @@ def no_thread(_self: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-@pytest.mark.parametrize("accept", ["text/plain; version=banana", "application/openmetrics-text; version=1.0.0.0.x"])
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "text/plain; version=banana",
+        "application/openmetrics-text; version=1.0.0.0.x",
+        "text/plain; version=1.0.0; escaping=banana",
+        "application/vnd.google.protobuf; encoding=delimited",
+        ";=,;;",
+    ],
+)
 def test_metrics_come_whatever_is_asked_for(server: HttpServer, accept: str) -> None:
     """A scraper that asks for an odd version gets the plain form."""
     assert ask(server, "/metrics", headers={"Accept": accept})[0].status == 200
