@@ -172,6 +172,7 @@ class Assembly:
         )
         placer = Placer(route.name, route.table, committer, self.broker, skip_lost=route.on_data_loss == "skip")
         self._write_first_positions(route, ids, committer, placer)
+        self._watch.store_answered(route.name)
         return Opened(table, committer, placer, steps)
 
     def _failed(self, route: Route, failure: IngestorError | Unavailable) -> None:
@@ -259,6 +260,7 @@ class Assembly:
         """Return the breaker of the store that a table lies in: one for all routes that share it."""
         store = route.table.partition("://")[0] + "://" + route.table.partition("://")[2].partition("/")[0]
         store = store if "://" in route.table else "local"
+        self._watch.lies_in(route.name, store)
         with self._breakers_lock:
             if store not in self._breakers:
                 settings = self._settings.breaker

@@ -13,6 +13,7 @@ from ingestor.commands.drain import Drain, Endless, Landed, ended_early
 from ingestor.config.routing import matching
 from ingestor.errors import ConfigError, RefusedError, Unavailable
 from ingestor.ingest.retry import Stopped
+from ingestor.kafka.written import first_written
 from ingestor.observe.http import HttpServer
 from ingestor.observe.membership import Membership
 from ingestor.observe.metrics import Metrics
@@ -52,6 +53,8 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         logs.get().info("started", routes=len(settings.routes), once=once, http=http, intake=assembly.intake)
         _spare_the_collector()
         membership = Membership(assembly.broker, settings.kafka, watch)
+        if status is not None:
+            status.why_no_assignment = lambda: membership.why
         goal = Endless(pipeline, membership)
         if once:
             landed = Landed(settings, assembly.broker, ends)
@@ -94,7 +97,8 @@ def _serve(settings: Settings, assembly: Assembly, watch: Watch) -> tuple[Status
     if settings.http is None:
         return None, None
     stuck_seconds = _STUCK_SECONDS + times(settings.kafka).revoke_seconds
-    status = Status(settings, watch, assembly.broker, stuck_seconds=stuck_seconds)
+    oldest = partial(first_written, settings.kafka)
+    status = Status(settings, watch, assembly.broker, stuck_seconds=stuck_seconds, first_written=oldest)
     watch.moved = status.moved
     server = HttpServer(settings.http.host, settings.http.port, status, watch.metrics.registry)
     server.start()
