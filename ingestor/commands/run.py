@@ -11,6 +11,7 @@ from ingestor import logs
 from ingestor.commands.assembly import Assembly, Interrupted, times
 from ingestor.commands.drain import Drain, Endless, Landed, ended_early
 from ingestor.config.routing import matching
+from ingestor.dead_letters.downstream import Downstream
 from ingestor.errors import ConfigError, RefusedError, Unavailable
 from ingestor.ingest.retry import Stopped
 from ingestor.kafka.written import first_written
@@ -97,8 +98,16 @@ def _serve(settings: Settings, assembly: Assembly, watch: Watch) -> tuple[Status
     if settings.http is None:
         return None, None
     stuck_seconds = _STUCK_SECONDS + times(settings.kafka).revoke_seconds
-    oldest = partial(first_written, settings.kafka)
-    status = Status(settings, watch, assembly.broker, stuck_seconds=stuck_seconds, first_written=oldest)
+    downstream = Downstream(settings)
+    downstream.start()
+    status = Status(
+        settings,
+        watch,
+        assembly.broker,
+        stuck_seconds=stuck_seconds,
+        first_written=partial(first_written, settings.kafka),
+        after=downstream.after,
+    )
     watch.moved = status.moved
     server = HttpServer(settings.http.host, settings.http.port, status, watch.metrics.registry)
     server.start()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prometheus_client import ProcessCollector
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ingestor.observe.health import State
@@ -37,6 +37,15 @@ class RouteGauges:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """What becomes of a route's rows after they have landed; every process sees the same."""
+
+    unparsed_seconds: float  # age of the oldest commit of raw that parsing has not taken, 0 if there is none
+    quarantined: int  # rows that came into the quarantine table since this process looked first
+    unsent_seconds: float  # age of the oldest dead letters that are not published, 0 if none, or nobody publishes
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """A process at one moment."""
 
@@ -44,6 +53,7 @@ class Standing:
     memory_bytes: int
     memory_limit_bytes: int
     routes: Mapping[str, RouteGauges] = field(default_factory=dict)
+    after: Mapping[str, After] = field(default_factory=dict)
 
 
 _BY_ROUTE = (
@@ -85,6 +95,7 @@ class Gauges(Collector):
             for tp, records in found.headroom:
                 headroom.add_metric((route, tp.topic, str(tp.partition)), records)
         yield headroom
+        yield from _after(now.after)
 
 
 def _states(routes: Mapping[str, RouteGauges]) -> Iterable[Metric]:
@@ -102,3 +113,24 @@ def _states(routes: Mapping[str, RouteGauges]) -> Iterable[Metric]:
         if found.store:
             info.add_metric((route, found.store), 1)
     return states, info
+
+
+def _after(routes: Mapping[str, After]) -> Iterable[Metric]:
+    unparsed = GaugeMetricFamily(
+        "ingestor_unparsed_seconds",
+        "Age of the oldest commit that the parse job has not taken, 0 if none.",
+        labels=("route",),
+    )
+    quarantined = CounterMetricFamily(
+        "ingestor_quarantined_rows", "Rows that came into the quarantine table.", labels=("route",)
+    )
+    unsent = GaugeMetricFamily(
+        "ingestor_unsent_letters_seconds",
+        "Age of the oldest dead letters that are not published, 0 if none, or if nobody ever published.",
+        labels=("route",),
+    )
+    for route, found in routes.items():
+        unparsed.add_metric((route,), found.unparsed_seconds)
+        quarantined.add_metric((route,), found.quarantined)
+        unsent.add_metric((route,), found.unsent_seconds)
+    return unparsed, quarantined, unsent

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ingestor.config.settings import Settings
     from ingestor.ingest.pipeline import Pipeline
+    from ingestor.observe.gauges import After
     from ingestor.observe.health import Health
     from ingestor.observe.lag import Cluster
     from ingestor.observe.snapshot import Row
@@ -45,11 +46,13 @@ class Status:
         *,
         stuck_seconds: float,
         first_written: Callable[[Spans], Mapping[TopicPartition, int | None]],
+        after: Callable[[], Mapping[str, After]] = dict,
     ) -> None:
-        """Take how to look up when the first record of each span was written, None if it has none."""
+        """Take how to look up when the first record of each span was written, and what becomes of rows `after`."""
         self._settings = settings
         self._watch = watch
         self._first_written = first_written
+        self._after = after
         self._stuck_seconds = stuck_seconds
         self._started_at = time.time()
         self._moved_at = time.monotonic()
@@ -204,7 +207,7 @@ class Status:
                 behind_seconds=self._ages.behind(found),
                 headroom=[(row.tp, row.lacks - row.low) for row in found if row.low is not None],
             )
-        return Standing(self._lag.trouble is None and self._lag.answered, *self._memory(), routes)
+        return Standing(self._lag.trouble is None and self._lag.answered, *self._memory(), routes, self._after())
 
     # --- on the thread that asks Kafka ------------------------------------------------------------------------------
 
