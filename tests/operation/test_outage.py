@@ -105,7 +105,7 @@ def test_the_alert_fires_in_an_outage_and_ends_after_it(
     eventually(lambda: total(site.scrape(), "ingestor_breaker_state", state="closed") == 1, failure=ingestor.log_tail)
     scrapes += [site.scrape() for _ in range(6)]
     fires = {
-        minute: promtool.firing(tmp_path, ALERTS, "IngestorStoreDown", scrapes, minute=minute) for minute in (2, 6, 12)
+        minute: promtool.firing(tmp_path, ALERTS, "IngestorStoreAway", scrapes, minute=minute) for minute in (2, 6, 12)
     }
     assert fires == {2: False, 6: True, 12: False}
 
