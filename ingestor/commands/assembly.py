@@ -170,7 +170,14 @@ class Assembly:
             on_outcome=lambda outcome: self._watch.committing(route.name, outcome),
             steps=steps,
         )
-        placer = Placer(route.name, route.table, committer, self.broker, skip_lost=route.on_data_loss == "skip")
+        placer = Placer(
+            route.name,
+            route.table,
+            committer,
+            self.broker,
+            skip_lost=route.on_data_loss == "skip",
+            on_look=lambda placed: self._watch.looked(route.name, placed),
+        )
         self._write_first_positions(route, ids, committer, placer)
         self._watch.store_answered(route.name)
         return Opened(table, committer, placer, steps)

@@ -81,38 +81,40 @@ class Quarantined:
     position_name: str  # of the publisher's txn
     rows: int = 0  # that came since the first look
     position: int | None = None  # None: nobody ever published
-    _version: int | None = None
+    _version: int | None = None  # that was taken in last
     _waiting: list[tuple[int, float]] = field(default_factory=list)
 
     def look(self) -> None:
         """Take in what has been committed since."""
         if self._version is None:
-            newest = deltalog.newest_version(self.storage)
-            if newest is None:
-                return
-            self.position = deltalog.txns_at(self.storage, newest).get(self.position_name)
-            first = BEFORE_ALL if self.position is None else self.position
-            for version in range(max(first + 1, _oldest_entry(self.storage, 0)), newest + 1):
-                entry = deltalog.read_entry(self.storage, version)
-                if entry is not None:
-                    self._take(entry)
-            self._version, self.rows = newest, 0
+            self._begin()
         while (entry := deltalog.read_entry(self.storage, self._version + 1)) is not None:
-            self._version += 1
+            self._version = entry.version
             self._take(entry)
+
+    def _begin(self) -> None:
+        """Begin behind the newest entry; what is to be sent may stand before it."""
+        newest = deltalog.newest_version(self.storage)
+        if newest is not None:
+            self.position = deltalog.txns_at(self.storage, newest).get(self.position_name)
+            if self.position is not None:
+                for version in range(self.position + 1, newest + 1):
+                    entry = deltalog.read_entry(self.storage, version)
+                    if entry is not None:
+                        self._take(entry)
+        self._version, self.rows = BEFORE_ALL if newest is None else newest, 0
 
     def _take(self, entry: Entry) -> None:
         if is_new(entry):
             self.rows += sum(file.rows or 0 for file in entry.adds)
             self._waiting.append((entry.version, _made_at(entry)))
-        self.position = entry.txns.get(self.position_name, self.position)
-        if self.position is not None:
-            self._waiting = [waits for waits in self._waiting if waits[0] > (self.position or 0)]
+        self.position = sent = entry.txns.get(self.position_name, self.position)
+        self._waiting = [] if sent is None else [waits for waits in self._waiting if waits[0] > sent]
 
     @property
     def unsent_since(self) -> float | None:
         """Return when the oldest rows came that are to be sent, None if there are none."""
-        return self._waiting[0][1] if self._waiting and self.position is not None else None
+        return self._waiting[0][1] if self._waiting else None
 
 
 def _oldest_entry(storage: Storage, least: int) -> int:

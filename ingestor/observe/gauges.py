@@ -70,7 +70,7 @@ class Gauges(Collector):
     def __init__(self, registry: CollectorRegistry, standing: Callable[[], Standing]) -> None:
         self._standing = standing
         registry.register(self)
-        ProcessCollector(registry=registry)
+        show_process(registry)
 
     def collect(self) -> Iterable[Metric]:
         """Return every gauge as it is now."""
@@ -96,6 +96,11 @@ class Gauges(Collector):
                 headroom.add_metric((route, tp.topic, str(tp.partition)), records)
         yield headroom
         yield from _after(now.after)
+
+
+def show_process(registry: CollectorRegistry) -> None:
+    """Show what Prometheus's clients show of any process: CPU, memory, descriptors, start."""
+    ProcessCollector(registry=registry)
 
 
 def _states(routes: Mapping[str, RouteGauges]) -> Iterable[Metric]:

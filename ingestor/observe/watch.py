@@ -142,12 +142,16 @@ class Watch:
     def placed(self, route: str, placed: Placed) -> None:
         """Tell where partitions go on."""
         self.store_answered(route)
-        for tp, placement in placed.placements.items():
+        for placement in placed.placements.values():
             if placement.gap is not None:
                 self._log.error("records lost", route=route, gap=str(placement.gap), on_data_loss="skip")
-            self._stands(route, tp, Committed(placed.txns[tp], placement.position))
         positions = {str(tp): placement.position for tp, placement in list(placed.placements.items())[:20]}
         self._log.info("placed", route=route, count=len(placed.placements), positions=positions)
+
+    def looked(self, route: str, placed: Placed) -> None:
+        """Note how far partitions are in the table, also of a route that is about to be stopped for that."""
+        for tp, placement in placed.placements.items():
+            self._stands(route, tp, Committed(placed.txns[tp], placement.position))
 
     def waiting(self, why: str) -> None:
         """Tell why nothing may come at the moment, not more than every few seconds."""

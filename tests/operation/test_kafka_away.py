@@ -94,4 +94,8 @@ def test_a_route_that_stops_at_its_start_is_stopped_until_it_runs_again(kafka: C
     site = Site(deployment.start())
     eventually(lambda: total(site.scrape(), "ingestor_route_state", route="lost", state="stopped") == 1)
     assert "route lost was stopped: " in site.get("/readyz")[1]
+    eventually(
+        lambda: total(site.scrape(), "ingestor_lag_records", route="lost") == 10, failure=lambda: str(site.status())
+    )
+    eventually(lambda: total(site.scrape(), "ingestor_behind_seconds", route="lost") > 0)
     eventually(lambda: total(site.scrape(), "ingestor_route_state", route="fine", state="running") == 1)

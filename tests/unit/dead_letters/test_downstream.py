@@ -106,7 +106,6 @@ def quarantined(quarantine: Log) -> Quarantined:
 
 def test_rows_count_from_the_first_look(quarantine: Log, quarantined: Quarantined) -> None:
     """Once each; what is only moved is not new."""
-    quarantined.look()
     quarantine.commit(rows=7)
     quarantined.look()
     assert quarantined.rows == 0
@@ -116,6 +115,13 @@ def test_rows_count_from_the_first_look(quarantine: Log, quarantined: Quarantine
     quarantined.look()
     quarantined.look()
     assert quarantined.rows == 3
+
+
+def test_rows_of_a_table_that_is_made_later_count_all(quarantine: Log, quarantined: Quarantined) -> None:
+    quarantined.look()
+    quarantine.commit(rows=7)
+    quarantined.look()
+    assert quarantined.rows == 7
 
 
 def test_letters_wait_until_a_publisher_moves_its_position(quarantine: Log, quarantined: Quarantined) -> None:

@@ -217,7 +217,7 @@ def test_a_partition_that_went_leaves_no_series(desk: Desk) -> None:
 
     desk.watch.gone("events", [ONE])
     desk.land(p1=9)
-    desk.watch.placed("events", Placed({ONE: 9}, {ONE: Placement(10, 10)}, {}))
+    desk.watch.looked("events", Placed({ONE: 9}, {ONE: Placement(10, 10)}, {}))
     desk.tick(positions={TWO: 20})
 
     assert desk.level("ingestor_committed_offset", ONE) is None
