@@ -86,13 +86,13 @@ class Quarantined:
 
     def look(self) -> None:
         """Take in what has been committed since."""
-        if self._version is None:
-            self._begin()
-        while (entry := deltalog.read_entry(self.storage, self._version + 1)) is not None:
-            self._version = entry.version
+        taken = self._begin() if self._version is None else self._version
+        while (entry := deltalog.read_entry(self.storage, taken + 1)) is not None:
+            taken = entry.version
             self._take(entry)
+        self._version = taken
 
-    def _begin(self) -> None:
+    def _begin(self) -> int:
         """Begin behind the newest entry; what is to be sent may stand before it."""
         newest = deltalog.newest_version(self.storage)
         if newest is not None:
@@ -102,7 +102,8 @@ class Quarantined:
                     entry = deltalog.read_entry(self.storage, version)
                     if entry is not None:
                         self._take(entry)
-        self._version, self.rows = BEFORE_ALL if newest is None else newest, 0
+        self.rows = 0
+        return BEFORE_ALL if newest is None else newest
 
     def _take(self, entry: Entry) -> None:
         if is_new(entry):

@@ -6,6 +6,7 @@ The rules' times are a twentieth of what is shipped; the table at the end says b
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ TIMES = 20
 QUIET_SECONDS = 120.0  # 40 minutes as shipped
 ALERT_SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.2
+RETRY = {"base_seconds": 1 / TIMES, "max_seconds": 30 / TIMES}
 ALONE_SECONDS = 45.0  # 15 minutes as shipped: so long no other alert may join
 
 
@@ -63,9 +65,9 @@ class World:
         )
         quick: dict[str, Any] = {"http": {"port": 0}, "bootstrap": cluster.bootstrap}
         self.pair = deploy.routes(
-            {"pair": {"topics": [self.pair_topic], "table": store.url(store.make_bucket())}},
+            {"pair": {"topics": [self.pair_topic], "table": store.url(store.make_bucket()), "retry": RETRY}},
             storage_options={**QUICK, **store.options(), "max_retries": "1"},
-            breaker={"failures": 5, "open_seconds": 60 / TIMES},
+            breaker={"open_seconds": 60 / TIMES},
             **quick,
         )
         self.disk = deploy.routes(
@@ -84,7 +86,10 @@ class World:
         return ingestor
 
     def calm(self) -> None:
-        """Wait until nothing fires any more."""
+        """Wait until every route lands records again, and nothing fires any more."""
+        started = time.time()
+        for name, site in self.sites.items():
+            eventually(partial(lands, site, started), seconds_max=180, failure=partial("{} lands nothing".format, name))
         eventually(lambda: not self.prometheus.firing(), seconds_max=180, failure=lambda: str(self.prometheus.firing()))
 
     def expect(self, fault: str, wanted: set[Alert], do: Callable[[], object]) -> None:
@@ -103,6 +108,12 @@ class World:
             time.sleep(LOOK_SECONDS)
         assert seen.keys() == wanted, f"{fault}: {seen}"
         assert self.prometheus.firing() == wanted, fault
+
+
+def lands(site: Site, since: float) -> bool:
+    """Tell whether every route of a process has committed since then."""
+    commits = [at for name, at in site.scrape().items() if name.startswith("ingestor_last_commit_timestamp_seconds")]
+    return min(commits) > since and site.get("/readyz")[0] == 200
 
 
 @pytest.fixture
@@ -135,8 +146,6 @@ def test_each_failure_wakes_people_once_with_its_cause(
     one, two = (world.start(name, world.pair) for name in ("one", "two"))
     disk = world.start("disk", world.disk)
     with Steady(world.cluster.bootstrap, world.pair_topic, world.fine_topic, world.doomed_topic):
-        for site in world.sites.values():
-            eventually(lambda site=site: site.get("/readyz")[0] == 200, failure=disk.log_tail)  # type: ignore[misc]
         world.calm()
         quiet(world)
 
