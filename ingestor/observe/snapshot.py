@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from ingestor.records import TopicPartition  # noqa: TC001 - a named tuple's fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,12 +13,10 @@ if TYPE_CHECKING:
     from ingestor.ingest.route import RouteView
     from ingestor.observe.lag import Ends
     from ingestor.observe.watch import Committed
-    from ingestor.records import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One partition: what the table has of it, and what it lacks."""
+class Row(NamedTuple):
+    """One partition: what the table has of it, and what it lacks. Made in thousands, so it is a tuple."""
 
     tp: TopicPartition
     position: int | None  # up to where it was read, None if it is not being read

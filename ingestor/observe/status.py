@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ingestor.ingest.pipeline import Pipeline
     from ingestor.observe.gauges import After
     from ingestor.observe.health import Health
-    from ingestor.observe.lag import Cluster
+    from ingestor.observe.lag import Cluster, Ends
     from ingestor.observe.snapshot import Row
     from ingestor.observe.watch import Watch
     from ingestor.records import TopicPartition
@@ -59,6 +59,7 @@ class Status:
         self._shown_at = 0.0
         self._snapshot: Snapshot | None = None
         self._last: tuple[Snapshot, float] | None = None  # the last one with an assignment, and until when it counts
+        self._made: tuple[Snapshot, Ends, dict[str, list[Row]]] | None = None
         self._polled_at: dict[str, float] = {}
         self._ages = Ages()
         self._told: tuple[bool, ...] = ()
@@ -171,8 +172,15 @@ class Status:
         shown = self._snapshot or Snapshot()
         away = self._lag.trouble is not None
         if not shown.joined and self._last is not None and (away or time.monotonic() < self._last[1]):
-            return shown, self._last[0].rows(self._lag.ends), True
-        return shown, shown.rows(self._lag.ends), away
+            return shown, self._rows(self._last[0]), True
+        return shown, self._rows(shown), away
+
+    def _rows(self, shown: Snapshot) -> dict[str, list[Row]]:
+        """Return a snapshot's rows: the same ones until there is a newer one, or Kafka says something newer."""
+        ends, known = self._lag.ends, self._made
+        if known is None or known[0] is not shown or known[1] is not ends:
+            known = self._made = shown, ends, shown.rows(ends)
+        return known[2]
 
     def _partitions(self) -> list[TopicPartition]:
         return [row.tp for rows in self._known()[1].values() for row in rows]
