@@ -83,7 +83,9 @@ def select(columns: Columns, positions: Mapping[TopicPartition, int], schema: Ra
         else:
             duplicates += span.count - taken
         if taken:
-            spans[tp] = Span(int(offsets[start:end][fresh][-1]), taken, span.first_ms, span.last_ms)
+            first_row = start + int(fresh.argmax())
+            first_ms = int(columns.timestamps_ms[first_row if order is None else order[first_row]])
+            spans[tp] = Span(int(offsets[start:end][fresh][-1]), taken, first_ms, span.last_ms)
     if not spans:
         return Selection(None, duplicates, strangers)
     kept = None if keep is None or keep.all() else np.flatnonzero(keep)

@@ -243,6 +243,19 @@ def test_a_topic_that_was_deleted_does_not_hide_the_lag_of_others(desk: Desk) ->
     assert desk.status.components()["kafka"] is None
 
 
+def test_a_topic_that_goes_keeps_its_last_lag(desk: Desk) -> None:
+    """Kafka answers, but no more of this one."""
+    other = TopicPartition("deleted", 0)
+    desk.cluster.ends[other] = 7
+    desk.tick(positions={ONE: 10, other: 3})
+    eventually(lambda: desk.lag() == {ONE: 5, other: 4})
+    desk.cluster.deleted.add("deleted")
+    desk.cluster.ends[ONE] = 16
+    desk.status._lag.ask_soon()
+    eventually(lambda: desk.lag() == {ONE: 6, other: 4})
+    assert desk.status.components()["kafka"] is None
+
+
 def test_a_kafka_that_is_away_is_told_and_the_last_lag_stays(desk: Desk) -> None:
     desk.tick()
     eventually(lambda: desk.lag() == {ONE: 5, TWO: 0})
