@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ingestor import DISTRIBUTION, logs
 from ingestor.delta.failures import plain
-from ingestor.errors import IngestorError, Unavailable
 from ingestor.observe.ages import Ages
 from ingestor.observe.gauges import Gauges, RouteGauges, Standing
 from ingestor.observe.health import Said, judge
@@ -234,7 +233,7 @@ class Status:
         if spans:
             try:
                 self._ages.found(spans, self._first_written(spans))
-            except (Unavailable, IngestorError) as error:
+            except Exception as error:  # noqa: BLE001 - what ages cost must never be the lag
                 logs.get().debug("ages are not known", why=str(error))
 
     def _tell(self) -> None:

@@ -340,6 +340,40 @@ def test_seconds_behind_count_from_the_first_record_in_hand(desk: Desk) -> None:
     assert 100 <= desk.gauge("ingestor_behind_seconds", route="events") < 130
 
 
+def missing_for(desk: Desk, tp: TopicPartition, seconds: float) -> None:
+    """Let a partition's next record have been missed for so long, and Kafka be asked again."""
+    assert desk.gauge("ingestor_behind_seconds", route="events") >= 0  # it is missed from now on
+    missed = desk.status._ages._missed
+    missed[tp] = replace(missed[tp], since=time.time() - seconds)
+    desk.status._lag.ask_soon()
+
+
+def test_seconds_behind_of_what_was_not_read_are_looked_up(desk: Desk) -> None:
+    desk.cluster.written = {ONE: int((time.time() - 500) * 1000)}
+    desk.tick()
+    eventually(lambda: desk.lag() == {ONE: 5, TWO: 0})
+    missing_for(desk, ONE, 60)
+    eventually(lambda: desk.gauge("ingestor_behind_seconds", route="events") >= 500)
+
+
+def test_what_can_not_be_looked_up_costs_nothing_but_the_answer(desk: Desk) -> None:
+    """Kafka is asked on: else `ingestor_kafka_up` would stay as it is for ever."""
+    asked = threading.Semaphore(0)
+
+    def broken(_spans: object) -> dict[TopicPartition, int | None]:
+        asked.release()
+        raise ValueError("no such option")
+
+    desk.status._first_written = broken
+    desk.tick()
+    eventually(lambda: desk.lag() == {ONE: 5, TWO: 0})
+    missing_for(desk, ONE, 60)
+    assert asked.acquire(timeout=30)
+    desk.cluster.ends[ONE] = 16
+    desk.status._lag.ask_soon()
+    eventually(lambda: desk.lag() == {ONE: 6, TWO: 0})
+
+
 def test_a_stopped_route_stays_stopped_in_the_gauges(desk: Desk) -> None:
     desk.tick(failure=DataLossError("gone", hint="skip it"))
     assert desk.state() == "stopped"
