@@ -166,8 +166,16 @@ class Assembly:
             maintain=maintenance.landed,
             steps=steps,
         )
-        placer = Placer(route.name, route.table, committer, self.broker, skip_lost=route.on_data_loss == "skip")
+        placer = Placer(
+            route.name,
+            route.table,
+            committer,
+            self.broker,
+            skip_lost=route.on_data_loss == "skip",
+            on_look=lambda placed: self._watch.looked(route.name, placed),
+        )
         self._write_first_positions(route, ids, committer, placer)
+        self._watch.store_answered(route.name)
         return Opened(table, committer, placer, steps)
 
     def _failed(self, route: Route, failure: IngestorError | Unavailable) -> None:
@@ -225,6 +233,7 @@ class Assembly:
         """Return the breaker of a table's store; routes on one store share it."""
         store = route.table.partition("://")[0] + "://" + route.table.partition("://")[2].partition("/")[0]
         store = store if "://" in route.table else "local"
+        self._watch.lies_in(route.name, store)
         with self._breakers_lock:
             if store not in self._breakers:
                 settings = self._settings.breaker

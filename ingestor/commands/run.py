@@ -11,7 +11,9 @@ from ingestor import logs
 from ingestor.commands.assembly import Assembly, times
 from ingestor.commands.drain import Drain, Endless, Landed, ended_early
 from ingestor.config.routing import matching
+from ingestor.dead_letters.downstream import Downstream
 from ingestor.errors import ConfigError, RefusedError, Unavailable
+from ingestor.kafka.written import first_written
 from ingestor.observe.http import HttpServer
 from ingestor.observe.membership import Membership
 from ingestor.observe.metrics import Metrics
@@ -51,6 +53,8 @@ def run(settings: Settings, *, once: bool, progress: bool = False) -> int:
         logs.get().info("started", routes=len(settings.routes), once=once, http=http, intake=assembly.intake)
         _spare_the_collector()
         membership = Membership(assembly.broker, settings.kafka, watch)
+        if status is not None:
+            status.why_no_assignment = lambda: membership.why
         goal = Endless(pipeline, membership)
         if once:
             landed = Landed(settings, assembly.broker, ends)
@@ -93,7 +97,16 @@ def _serve(settings: Settings, assembly: Assembly, watch: Watch) -> tuple[Status
     if settings.http is None:
         return None, None
     stuck_seconds = _STUCK_SECONDS + times(settings.kafka).revoke_seconds
-    status = Status(settings, watch, assembly.broker, stuck_seconds=stuck_seconds)
+    downstream = Downstream(settings)
+    downstream.start()
+    status = Status(
+        settings,
+        watch,
+        assembly.broker,
+        stuck_seconds=stuck_seconds,
+        first_written=partial(first_written, settings.kafka),
+        after=downstream.after,
+    )
     watch.moved = status.moved
     server = HttpServer(settings.http.host, settings.http.port, status, watch.metrics.registry)
     server.start()

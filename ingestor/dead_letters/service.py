@@ -10,6 +10,7 @@ from ingestor.dead_letters.publish import Publisher
 from ingestor.errors import ConfigError, Fenced, IngestorError, OccExhaustedError, Unavailable
 from ingestor.ingest.committer import system_rng
 from ingestor.kafka.broker import Broker
+from ingestor.observe.gauges import show_process
 from ingestor.observe.http import HttpServer
 from ingestor.observe.metrics import Metrics
 from ingestor.signals import Stop, Stopped
@@ -130,6 +131,7 @@ class Service:
         http = self._settings.http
         if http is None:
             return None
+        show_process(self._metrics.registry)
         server = HttpServer(http.host, http.port, self.status, self._metrics.registry)
         server.start()
         return server

@@ -38,6 +38,7 @@ class BackPressure:
             why = self._reason(route, full=full)
             drained = self._budget.used < self._budget.limit // 2
             hold = why is not None or (route.paused and not drained)
+            route.held = why or route.held
             if hold != route.paused:
                 route.paused = hold
                 self._watcher.held_back(route.lane.name, paused=hold, why=why or "")

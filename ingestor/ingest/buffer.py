@@ -27,11 +27,15 @@ _TIMESTAMP_TYPES = pa.array([None, "CreateTime", "LogAppendTime"], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a batch holds of one partition: `count` records, the last one at `last` and of `last_ms`, -1 if unknown."""
+    """What a batch holds of one partition: `count` records up to `last`, and when the first and last were written.
+
+    The times are Kafka's, -1 where it has none; they are only ever shown.
+    """
 
     last: int
     count: int
-    last_ms: int = field(default=-1, compare=False)  # only ever shown to people
+    first_ms: int = field(default=-1, compare=False)
+    last_ms: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,9 @@ def select(columns: Columns, positions: Mapping[TopicPartition, int], schema: Ra
         else:
             duplicates += span.count - taken
         if taken:
-            spans[tp] = Span(int(offsets[start:end][fresh][-1]), taken, span.last_ms)
+            first_row = start + int(fresh.argmax())
+            first_ms = int(columns.timestamps_ms[first_row if order is None else order[first_row]])
+            spans[tp] = Span(int(offsets[start:end][fresh][-1]), taken, first_ms, span.last_ms)
     if not spans:
         return Selection(None, duplicates, strangers)
     kept = None if keep is None or keep.all() else np.flatnonzero(keep)
@@ -115,17 +121,19 @@ def _spans(
     """Yield each run: its partition, start, end, first offset, and its span if all of it is taken."""
     ends = np.append(starts[1:], len(columns))
     first_rows, last_rows = (starts, ends - 1) if order is None else (order[starts], order[ends - 1])
-    for start, end, code, partition, first, last, last_ms in zip(
+    for start, end, code, partition, first, last, first_ms, last_ms in zip(
         starts.tolist(),
         ends.tolist(),
         columns.topic_codes[first_rows].tolist(),
         columns.partitions[first_rows].tolist(),
         offsets[starts].tolist(),
         offsets[ends - 1].tolist(),
+        columns.timestamps_ms[first_rows].tolist(),
         columns.timestamps_ms[last_rows].tolist(),
         strict=True,
     ):
-        yield TopicPartition(columns.topics[code], partition), start, end, first, Span(last, end - start, last_ms)
+        span = Span(last, end - start, first_ms, last_ms)
+        yield TopicPartition(columns.topics[code], partition), start, end, first, span
 
 
 def _fresh(offsets: npt.NDArray[np.int64], position: int | None) -> npt.NDArray[np.bool_]:

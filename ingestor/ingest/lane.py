@@ -43,7 +43,7 @@ class Landing:
 
     reason: FlushReason
     landed: Future[tuple[Staged, Landed]]
-    partitions: frozenset[TopicPartition]
+    first_ms: Mapping[TopicPartition, int]  # of each partition that it has records of
     gaps: tuple[Gap, ...]
 
 
@@ -121,16 +121,16 @@ class Lane:
         return 0 if self._draft is None else self._draft.stats.bytes
 
     @property
-    def in_hand(self) -> frozenset[TopicPartition]:
-        """Return the partitions of which there are records that are not durable yet."""
-        draft = () if self._draft is None else self._draft.last.keys()
-        landing = () if self._landing is None else self._landing.partitions
-        return frozenset([*draft, *landing])
+    def in_hand(self) -> dict[TopicPartition, int]:
+        """Return the partitions that have records which are not durable yet; of each, its first one's timestamp."""
+        draft = {} if self._draft is None else self._draft.first_ms
+        landing = {} if self._landing is None else self._landing.first_ms
+        return {**draft, **landing}
 
     def holds(self, tps: Collection[TopicPartition]) -> bool:
         """Return whether any of these partitions has records that are not committed yet."""
         in_draft = self._draft is not None and not self._draft.last.keys().isdisjoint(tps)
-        return in_draft or (self._landing is not None and not self._landing.partitions.isdisjoint(tps))
+        return in_draft or (self._landing is not None and not self._landing.first_ms.keys().isdisjoint(tps))
 
     @property
     def idle(self) -> bool:
@@ -193,7 +193,7 @@ class Lane:
             return staged, self._land(staged, info)
 
         draft.finish().add_done_callback(lambda _finished: self._store.submit(lambda: run_into(landed, land)))
-        self._landing = Landing(reason, landed, tps, gaps)
+        self._landing = Landing(reason, landed, draft.first_ms, gaps)
 
     def flush_and_wait(self, reason: FlushReason, seconds_left: Callable[[], float]) -> Progress:
         """Flush the draft and wait for all commits, as long as there is time."""

@@ -134,6 +134,7 @@ class Pipeline:
 
     def view(self) -> dict[str, RouteView]:
         """Return a snapshot of every route."""
+        assigned = {route.lane.name: len(tps) for route, tps in self._partitions.by_route(self._partitions.assigned)}
         return {
             name: RouteView(
                 breaker=route.breaker.state,
@@ -144,6 +145,8 @@ class Pipeline:
                 in_hand=route.lane.in_hand,
                 draft_bytes=route.lane.draft_bytes,
                 failure=route.failure,
+                assigned=assigned.get(name, 0),
+                held=route.held if route.paused else "",
             )
             for name, route in self._routes.items()
         }

@@ -15,7 +15,7 @@ from ingestor.ledger import Gap, Placement, txn_before
 from ingestor.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
     from ingestor.ingest.committer import Committer
@@ -62,6 +62,7 @@ class Placer:
     committer: Committer
     cluster: Cluster
     skip_lost: bool  # on_data_loss: skip
+    on_look: Callable[[Placed], None] = lambda _placed: None  # told of what is then refused, too
 
     def place(self, tps: Collection[TopicPartition], damaged: Mapping[TopicPartition, int] | None = None) -> Placed:
         """Return where to continue in each partition; raise if that would lose or repeat records.
@@ -84,8 +85,10 @@ class Placer:
         }
         for tp, offset in (damaged or {}).items():
             placements[tp] = self._behind(tp, placements[tp], offset, marks[tp].high)
+        placed = Placed(txns, placements, ids)
+        self.on_look(placed)
         self.refuse_loss(placements)
-        return Placed(txns, placements, ids)
+        return placed
 
     def _behind(self, tp: TopicPartition, placement: Placement, damaged: int, end: int) -> Placement:
         """Skip a damaged batch if it would be read next."""

@@ -74,6 +74,7 @@ class Route:
     place_at: float = 0.0
     blocked_since: float | None = None
     paused: bool = False
+    held: str = ""  # why it is paused, or was last
     failure: IngestorError | None = None  # it was given up; its partitions stay assigned but are not read
 
     def forget(self, tps: Collection[TopicPartition]) -> None:
@@ -93,6 +94,8 @@ class RouteView:
     paused: bool
     pending: int  # partitions that are ours but not read yet
     positions: Mapping[TopicPartition, int]
-    in_hand: frozenset[TopicPartition]  # with records that have been read and are not in the table yet
+    in_hand: Mapping[TopicPartition, int]  # timestamps of the first records that were read and are not in the table
     draft_bytes: int
     failure: IngestorError | None = None  # why it was given up
+    assigned: int = 0  # partitions that are ours
+    held: str = ""  # why it is paused

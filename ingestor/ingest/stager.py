@@ -73,6 +73,7 @@ class Draft:
         self.commit_id = uuid.uuid4().hex
         self.expected: dict[TopicPartition, int | None] = {}
         self.last: dict[TopicPartition, int] = {}
+        self.first_ms: dict[TopicPartition, int] = {}  # the timestamp of each partition's first row
         self._counts: dict[TopicPartition, int] = {}
         self._last_ms: dict[TopicPartition, int] = {}
         self._opened_at = opened_at
@@ -101,6 +102,7 @@ class Draft:
         for tp, span in batch.spans.items():
             self.expected.setdefault(tp, chain[tp])
             self.last[tp] = span.last
+            self.first_ms.setdefault(tp, span.first_ms)
             self._last_ms[tp] = span.last_ms
             self._counts[tp] = self._counts.get(tp, 0) + span.count
         self._payload_bytes += batch.payload_bytes

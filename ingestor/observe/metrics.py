@@ -1,4 +1,4 @@
-"""What the ingestor counts, for Prometheus: the only importer of its client.
+"""What the ingestor counts, for Prometheus. Its client is imported here and in `gauges` only.
 
 Every method is called per batch, commit or rebalance, never per record. The names and labels are a contract
 (docs/operations.md); dashboards and alerts depend on them.

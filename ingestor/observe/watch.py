@@ -46,6 +46,10 @@ class Watch:
         self.recent = Recent()
         self.committed: dict[str, dict[TopicPartition, Committed]] = {}  # by route: of partitions that are ours
         self.moved: Callable[[], None] = lambda: None  # called while the start waits for Kafka and tables
+        self.waited: Callable[[], None] = lambda: None  # called when something is waited for
+        self.landed_at: dict[str, float] = {}  # by route: Unix time of the last commit
+        self.stores: dict[str, str] = {}  # by route: why its store did not answer when it was tried last
+        self.store_of: dict[str, str] = {}  # by route: the store that its table lies in, as its breaker is called
         self._ours: set[TopicPartition] = set()
         self._log = logs.get()
         self._told: dict[str, float] = {}
@@ -63,6 +67,8 @@ class Watch:
         staged, landed = flushed.staged, flushed.landed
         rows = sum(staged.counts.values())
         self.rows_landed += rows
+        self.landed_at[route] = time.time()
+        self.store_answered(route)
         age = time.time() - staged.newest_ms / 1000 if staged.newest_ms >= 0 else None
         self._log.info(
             "committed",
@@ -135,12 +141,17 @@ class Watch:
 
     def placed(self, route: str, placed: Placed) -> None:
         """Tell where partitions go on."""
-        for tp, placement in placed.placements.items():
+        self.store_answered(route)
+        for placement in placed.placements.values():
             if placement.gap is not None:
                 self._log.error("records lost", route=route, gap=str(placement.gap), on_data_loss="skip")
-            self._stands(route, tp, Committed(placed.txns[tp], placement.position))
         positions = {str(tp): placement.position for tp, placement in list(placed.placements.items())[:20]}
         self._log.info("placed", route=route, count=len(placed.placements), positions=positions)
+
+    def looked(self, route: str, placed: Placed) -> None:
+        """Note how far partitions are in the table, also of a route that is about to be stopped for that."""
+        for tp, placement in placed.placements.items():
+            self._stands(route, tp, Committed(placed.txns[tp], placement.position))
 
     def waiting(self, why: str) -> None:
         """Tell why nothing may come at the moment, not more than every few seconds."""
@@ -153,6 +164,7 @@ class Watch:
             self._told[why] = now
         self.recent.trouble(why, _PASSES)
         self._log.warning("waiting", why=why)
+        self.waited()
 
     def gave_up(self, route: str, error: IngestorError) -> None:
         """Tell that a route was stopped for good; the others go on."""
@@ -171,9 +183,14 @@ class Watch:
             self.metrics.failure(route, "permanent")
             self.recent.trouble(failure.message, failure.hint, level="error", route=route)
             return
+        self.stores[route] = str(failure)
         self.metrics.failure(route, "retriable")
         self.metrics.retry(route, "storage")
         self.waiting(f"route {route}: {failure}")
+
+    def store_answered(self, route: str) -> None:
+        """Forget why a route's store did not answer."""
+        self.stores.pop(route, None)
 
     def committing(self, route: str, outcome: Outcome) -> None:
         """Count how tries to commit ended."""
@@ -200,6 +217,10 @@ class Watch:
     def breaker_made(self, store: str) -> None:
         """Tell that there is a breaker for a store."""
         self.metrics.breaker_made(store)
+
+    def lies_in(self, route: str, store: str) -> None:
+        """Tell which store a route's table lies in."""
+        self.store_of[route] = store
 
     def breaker_changed(self, store: str, state: BreakerState) -> None:
         """Tell that a store is left alone, probed or back."""

@@ -8,6 +8,7 @@ import pytest
 
 from ingestor.audit.consumer import KafkaReader
 from ingestor.kafka.reader import first_committed
+from ingestor.kafka.written import first_written
 from ingestor.records import TopicPartition
 from tests.support.kafka import topics
 from tests.support.kafka.topics import Record
@@ -56,3 +57,16 @@ def test_the_first_committed_record_of_a_range_is_found_behind_whatever_lies_bef
 
     assert found == {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 2}
     assert first_committed(config(kafka), {}) == {}
+
+
+def test_when_the_first_record_of_a_range_was_written_is_found(kafka: Cluster) -> None:
+    """Its own timestamp, whatever lies before it; where there is only a marker, there is no record."""
+    topic = topics.create(kafka.bootstrap, partitions=2)
+    topics.produce(
+        kafka.bootstrap, topic, [Record(value=b"x", partition=0, timestamp_ms=number) for number in (1, 2, 3)]
+    )
+    topics.transact(kafka.bootstrap, topic, [Record(value=b"x", partition=1)], end="abort")
+
+    found = first_written(config(kafka), {TopicPartition(topic, 0): (1, 3), TopicPartition(topic, 1): (0, 2)})
+
+    assert found == {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): None}

@@ -18,6 +18,8 @@ from typer.main import get_command
 from ingestor import cli as ingestor_cli
 from ingestor.config.load import load
 from ingestor.ingest.route import Times
+from ingestor.observe.gauges import After, Gauges, RouteGauges, Standing
+from ingestor.observe.health import State
 from ingestor.observe.http import HttpServer
 from ingestor.observe.metrics import Level, Levels, Metrics
 from ingestor.records import TopicPartition
@@ -217,6 +219,8 @@ def known_series() -> set[str]:
     metrics.rebalance("lost")
     metrics.breaker("s", "open")
     metrics.show_levels(lambda: Levels({"r": 1}, [Level("r", tp, 1, 1)]))
+    route = RouteGauges(State.RUNNING, store="s", headroom=[(tp, 1)])
+    Gauges(metrics.registry, lambda: Standing(True, 1, 1, {"r": route}, {"r": After(0, 0, 0)}))  # noqa: FBT003
     return {sample.name for family in metrics.registry.collect() for sample in family.samples}
 
 
@@ -230,18 +234,25 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in document["groups"] for rule in group["rules"]]
 
 
+def alerts() -> list[dict[str, Any]]:
+    return [rule for rule in rules() if "alert" in rule]
+
+
 def test_every_query_asks_for_what_there_is() -> None:
     """A dashboard over a name that does not exist is silently empty, and an alert never fires."""
     known = known_series()
     for query in [*dashboard_queries(), *(rule["expr"] for rule in rules())]:
         asked = set(re.findall(r"\bingestor_\w+", query))
         assert asked <= known, query
-        assert asked or "up{" in query
+        assert asked or "up{" in query or "ingestor:" in query
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    assert {name for rule in rules() for name in re.findall(r"\bingestor:\w+", rule["expr"])} == recorded
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
     shown = set(re.findall(r"\bingestor_\w+", " ".join(dashboard_queries())))
-    plain = {re.sub(r"_(count|sum)$", "_bucket", name) for name in known_series()}
+    own = {name for name in known_series() if name.startswith("ingestor_")}
+    plain = {re.sub(r"_(count|sum)$", "_bucket", name) for name in own}
     assert plain <= shown
 
 
@@ -267,16 +278,20 @@ def test_grafana_finds_the_datasource_that_the_dashboard_names() -> None:
 
 
 def test_every_alert_has_its_page_in_the_runbook() -> None:
-    runbook = (ROOT / "docs" / "operations.md").read_text()
-    for rule in rules():
-        assert f"### {rule['alert']}\n" in runbook
-        assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+    """What happened, what is at risk, what to type, how to see that it is over."""
+    pages = re.split(r"^## (?=Ingestor)", (ROOT / "docs" / "alerts.md").read_text(), flags=re.MULTILINE)
+    by_name = {page.partition("\n")[0]: page for page in pages[1:]}
+    assert list(by_name) == [rule["alert"] for rule in alerts()]
+    for rule in alerts():
+        for part in ("**What happened.**", "**At risk.**", "**What to do.**", "**Over when**"):
+            assert part in by_name[rule["alert"]], rule["alert"]
+        assert rule["annotations"]["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
         assert rule["labels"]["severity"] in ("critical", "warning")
 
 
 def test_every_alert_has_a_test() -> None:
     (tests,) = documents(DOCKER / "prometheus" / "alerts_test.yml")
-    assert [test["name"] for test in tests["tests"]] == [rule["alert"] for rule in rules()]
+    assert [test["name"] for test in tests["tests"]] == [rule["alert"] for rule in alerts()]
     for test in tests["tests"]:
         assert [bool(each["exp_alerts"]) for each in test["alert_rule_test"]].count(True) == 1
 

@@ -20,9 +20,11 @@ import pytest
 import yaml
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from kubernetes_validate.utils import latest_version
+from prometheus_client import CollectorRegistry
 
 from ingestor.config.load import load
 from ingestor.errors import ConfigError, DataLossError, IngestorError, OccExhaustedError, RefusedError
+from ingestor.observe.gauges import Gauges, Standing
 from ingestor.observe.metrics import Metrics
 from ingestor.records import RawSchema
 from tests.support.kafka import topics
@@ -67,6 +69,7 @@ PROVEN = {
         "tests/integration/test_guards.py",
         "test_after_a_loss_earliest_lands_all_that_is_left",
     ),
+    "curl -s http://127.0.0.1:8080/readyz": ("tests/operation/test_kafka_away.py", "/readyz"),
     "ingestor dlq publish": ("tests/integration/test_dead_letters.py", "publish"),
     "ingestor dlq list": ("tests/integration/test_replay.py", "list"),
     "ingestor dlq replay": ("tests/integration/test_replay.py", "replay"),
@@ -162,7 +165,7 @@ def test_every_command_is_run_or_proven_elsewhere(path: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ["README", "operations", "recovery", "guarantee"])
+@pytest.mark.parametrize("name", ["README", "operations", "alerts", "recovery", "guarantee"])
 def test_the_commands_of_a_document_work(name: str, world: World) -> None:
     """In their order, on a table that holds what the topic holds."""
     (path,) = (path for path in DOCS if path.stem == name)
@@ -349,3 +352,10 @@ def test_the_glossary_is_short_and_says_each_word_once() -> None:
 def test_screenshots_are_small() -> None:
     for image in (ROOT / "docs").glob("*.png"):
         assert image.stat().st_size < 100_000
+
+
+def test_the_table_of_levels_is_that_of_the_gauges() -> None:
+    rows = re.findall(r"^\| (`ingestor_[^|]*) \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    gauges = Gauges(CollectorRegistry(), lambda: Standing(kafka_up=True, memory_bytes=0, memory_limit_bytes=0))
+    named = {f"{family.name}_total" if family.type == "counter" else family.name for family in gauges.collect()}
+    assert {name for row in rows for name in re.findall(r"ingestor_\w+", row)} == named

@@ -105,7 +105,7 @@ def test_the_alert_fires_in_an_outage_and_ends_after_it(
     eventually(lambda: total(site.scrape(), "ingestor_breaker_state", state="closed") == 1, failure=ingestor.log_tail)
     scrapes += [site.scrape() for _ in range(6)]
     fires = {
-        minute: promtool.firing(tmp_path, ALERTS, "IngestorStoreDown", scrapes, minute=minute) for minute in (2, 6, 12)
+        minute: promtool.firing(tmp_path, ALERTS, "IngestorStoreAway", scrapes, minute=minute) for minute in (2, 6, 12)
     }
     assert fires == {2: False, 6: True, 12: False}
 
@@ -131,10 +131,9 @@ def test_a_start_without_a_store_is_live_and_says_what_it_waits_for(deployment: 
     ingestor = deployment.start()
     site = Site(ingestor)
     assert site.get("/livez")[0] == 200
-    assert site.get("/readyz") == (
-        503,
-        "not ready\nstarting: waiting for Kafka and for every table to open\n",
-    )
+    eventually(lambda: "starting: route route: " in site.get("/readyz")[1], failure=ingestor.log_tail)
+    assert "the store of table" in site.get("/readyz")[1]
+    assert total(site.scrape(), "ingestor_route_state", state="starting") == 1
     eventually(lambda: site.status()["errors"], failure=ingestor.log_tail)
     proxy.heal()
     eventually(lambda: site.get("/readyz")[0] == 200, failure=ingestor.log_tail)

@@ -101,6 +101,20 @@ def test_it_updates_by_itself(page: Page, state: FakeState) -> None:
     assert cells(page, "#errors") == []
 
 
+def test_an_outage_of_kafka_is_named_and_no_route_is_green(page: Page, state: FakeState) -> None:
+    """What was known last is marked."""
+    why = "Kafka is away: no broker at kafka:9092 can be reached"
+    away = shown(ready=False, reasons=[why], kafka_up=False, stale=True, lag=3000)
+    away["routes"]["events"] |= {"state": "waiting", "why": why}
+    state.shown = lambda: away
+    page.wait_for(f"{VERDICT} === 'not ready'")
+    assert page.run("document.querySelector('.route .state').className") == "state warn"
+    assert page.run("document.querySelector('.route .failure').textContent") == why
+    assert page.run("document.querySelector('.behind').textContent") == "3,000, last known"
+    assert page.run("document.querySelector('#lag strong').textContent") == "3,000"
+    assert page.run("document.querySelector('.age').textContent") == "12 s"
+
+
 HOSTILE = "<img src=x onerror='document.title=1'></script><script>document.title=1</script>&amp;\u202e\"'"
 
 
@@ -152,6 +166,8 @@ def test_updates_can_be_paused_and_all_is_reached_by_keyboard(page: Page, state:
         visited.append(page.run("document.activeElement.id || document.activeElement.className"))
     assert visited == ["skip", "pause", "speed", "lag"]
     assert page.run("document.querySelector('#lag strong').textContent") == "30"
+    page.press("ArrowLeft")
+    assert page.run("document.querySelector('#lag strong').textContent").endswith(": 30")
     page.press("ArrowLeft")
     assert page.run("document.querySelector('#lag strong').textContent").endswith(": \N{EN DASH}")
     page.press("ArrowLeft")

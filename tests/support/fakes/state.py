@@ -49,13 +49,18 @@ def shown(**changes: Any) -> dict[str, Any]:
             "live": True,
             "ready": True,
             "reasons": [],
+            "kafka_up": True,
+            "lag": 30,
+            "stale": False,
             "memory": {"used_bytes": 3 << 20, "limit_bytes": 32 << 20},
             "routes": {
                 "events": {
                     "table": "s3://lake/events",
                     "topics": ["orders"],
                     "state": "running",
+                    "why": None,
                     "failure": None,
+                    "behind_seconds": 12.3,
                     "breaker": "closed",
                     "pending": 0,
                     "buffer_bytes": 64 << 20,

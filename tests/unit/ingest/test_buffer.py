@@ -216,6 +216,15 @@ def test_the_newest_timestamp_is_of_what_was_taken() -> None:
     assert batch.newest_ms == 5
 
 
+def test_the_times_of_a_span_are_of_what_was_taken() -> None:
+    """In whatever order the partitions come."""
+    rows = [(A1, FakeRecord(0, b"", 3)), (A0, FakeRecord(0, b"", 9)), (A0, FakeRecord(1, b"", 5))]
+    rows += [(A0, FakeRecord(2, b"", 7)), (A1, FakeRecord(1, b"", 4))]
+    batch = select(columns_of(rows), {A0: 1, A1: 0}, BARE).batch
+    assert batch is not None
+    assert {tp: (span.first_ms, span.last_ms) for tp, span in batch.spans.items()} == {A0: (5, 7), A1: (3, 4)}
+
+
 @pytest.mark.parametrize("key", [None, b"", b"\x00\xff", b"k"])
 def test_a_key_is_kept_as_it_is(key: bytes | None) -> None:
     """A record without a key differs from one with an empty key."""

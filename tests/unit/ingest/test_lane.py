@@ -107,6 +107,20 @@ def test_records_move_the_position_and_wait_in_the_draft(desk: Desk) -> None:
     assert desk.lane.draft_bytes > 0
 
 
+def test_the_first_record_in_hand_is_the_oldest_that_the_table_lacks(desk: Desk) -> None:
+    """Of what is landing before what is open, of several polls the first; nothing once all has landed."""
+    desk.place(A0, A1)
+    for number, tp in enumerate((A0, A0, A1)):
+        desk.lane.accept(columns_of([(tp, FakeRecord(number, b"v", 100 + number))]))
+    assert desk.lane.in_hand == {A0: 100, A1: 102}
+    desk.lane.flush(FlushReason.ROWS)
+    desk.lane.accept(columns_of([(A0, FakeRecord(9, b"v", 200))]))
+    assert desk.lane.in_hand == {A0: 100, A1: 102}
+    desk.work()
+    desk.lane.look()
+    assert desk.lane.in_hand == {A0: 200}
+
+
 def test_records_of_partitions_without_a_place_are_not_taken(desk: Desk) -> None:
     """No draft is begun for them."""
     desk.place(A0)

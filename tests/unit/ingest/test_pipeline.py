@@ -623,7 +623,8 @@ def test_a_view_shows_every_route(one: World) -> None:
     assert view.breaker is BreakerState.CLOSED
     assert (view.paused, view.pending, view.failure) == (False, 0, None)
     assert view.draft_bytes > 0
-    assert view.in_hand == {A0, A1}
+    assert view.in_hand.keys() == {A0, A1}
+    assert view.assigned == 2
     assert view.answering
     assert process.pipeline.memory[0] > 0
     assert process.pipeline.joined

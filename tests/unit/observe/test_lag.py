@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ingestor.kafka.broker import Watermarks
 from ingestor.observe import lag as module
 from ingestor.observe.lag import Lag
-from ingestor.observe.recent import Recent
 from ingestor.records import TopicPartition
 from tests.support.process.ingestors import eventually
 
@@ -33,7 +32,8 @@ def test_a_transaction_that_hangs_for_long_is_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "_STUCK_TRANSACTION_SECONDS", 0.05)
     told: list[str] = []
     cluster: Any = Held()
-    lag = Lag(cluster, Recent(), partitions=lambda: {A0: 5, A1: 5}, on_stuck=told.append)
+    lag = Lag(cluster, partitions=lambda: [A0, A1], on_stuck=told.append)
+    lag.start()
     eventually(lambda: told)
     assert {line.partition(" since")[0] for line in told} == {"a:0: a transaction is open at offset 5"}
     assert lag.ends.stable == {A0: 5, A1: 9}
