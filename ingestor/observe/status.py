@@ -92,7 +92,7 @@ class Status:
         self._snapshot = shown = Snapshot(
             joined=pipeline.joined,
             routes=pipeline.view(),
-            committed={name: dict(committed) for name, committed in self._watch.committed.items()},
+            committed=self._watch.stand(),
             memory=pipeline.memory,
         )
         if shown.joined:

@@ -51,6 +51,9 @@ class Watch:
         self.stores: dict[str, str] = {}  # by route: why its store did not answer when it was tried last
         self.store_of: dict[str, str] = {}  # by route: the store that its table lies in, as its breaker is called
         self._ours: set[TopicPartition] = set()
+        self._standing = (
+            threading.Lock()
+        )  # how partitions stand is noted by the thread that polls and by storage threads
         self._log = logs.get()
         self._told: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -126,18 +129,26 @@ class Watch:
         self._log.info("rebalance", event_kind=event, count=len(tps), partitions=_shown(tps))
         self.metrics.rebalance(event)
         if event == "assigned":
-            self._ours.update(tps)
+            with self._standing:
+                self._ours.update(tps)
 
     def gone(self, route: str, tps: Collection[TopicPartition]) -> None:
         """Forget how partitions stand that are no longer ours."""
-        self._ours.difference_update(tps)
-        for tp in tps:
-            self.committed.get(route, {}).pop(tp, None)
+        with self._standing:
+            self._ours.difference_update(tps)
+            for tp in tps:
+                self.committed.get(route, {}).pop(tp, None)
 
     def _stands(self, route: str, tp: TopicPartition, committed: Committed) -> None:
         """Note how far a partition is; a batch may land, and a place be found, after the partition has gone."""
-        if tp in self._ours:
-            self.committed.setdefault(route, {})[tp] = committed
+        with self._standing:
+            if tp in self._ours:
+                self.committed.setdefault(route, {})[tp] = committed
+
+    def stand(self) -> dict[str, dict[TopicPartition, Committed]]:
+        """Return how far every partition is that is ours, by route, in values that change no more."""
+        with self._standing:
+            return {route: dict(committed) for route, committed in self.committed.items()}
 
     def placed(self, route: str, placed: Placed) -> None:
         """Tell where partitions go on."""
