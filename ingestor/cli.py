@@ -205,6 +205,17 @@ def repair(
     repair_tables(loaded, loaded.routes if route is None else [route], typer.echo, yes=yes)
 
 
+@app.command(name="schema", short_help="Print the configuration's JSON Schema, for editors.")
+def print_schema() -> None:
+    """Print the JSON Schema of the configuration, by which editors complete and check it.
+
+    Example: ingestor schema > ingestor.schema.json
+    """
+    from ingestor.config import schema
+
+    typer.echo(schema.text(), nl=False)
+
+
 @app.command(short_help="Run everything on an embedded Kafka, with a kill in the middle.")
 def demo() -> None:
     """Run everything on an embedded Kafka: produce, ingest, kill, restart, audit.

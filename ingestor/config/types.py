@@ -21,6 +21,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
 
@@ -205,13 +206,38 @@ def _route_name(name: str) -> str:
 Number = BeforeValidator(_number)
 Count = Annotated[int, Field(ge=1, lt=2**63), Number]
 Retries = Annotated[int, Field(ge=0, lt=2**31), Number]
-Seconds = Annotated[float, Field(gt=0, le=_WEEK_SECONDS), BeforeValidator(_seconds)]
+_AS_NUMBER = {"type": "number", "exclusiveMinimum": 0}
+_AS_TEXT = {"type": "string", "pattern": rf"^\s*{_DURATION.pattern}\s*$"}
+Seconds = Annotated[
+    float,
+    Field(gt=0, le=_WEEK_SECONDS),
+    BeforeValidator(_seconds),
+    WithJsonSchema({"anyOf": [{**_AS_NUMBER, "maximum": _WEEK_SECONDS}, _AS_TEXT]}),
+]
 Size = Annotated[ByteSize, Field(gt=0, lt=2**60), BeforeValidator(_size)]
-Start = Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_instant)]
-Duration = Annotated[timedelta, Field(gt=timedelta(0)), BeforeValidator(_duration)]
+Start = Annotated[
+    Literal["earliest", "latest"] | datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema(
+        {"anyOf": [{"enum": ["earliest", "latest"]}, {"type": "string", "format": "date-time", "pattern": "^[0-9]{4}"}]}
+    ),
+]
+Duration = Annotated[
+    timedelta,
+    Field(gt=timedelta(0)),
+    BeforeValidator(_duration),
+    WithJsonSchema({"anyOf": [_AS_NUMBER, _AS_TEXT]}),
+]
 Text = Annotated[str, AfterValidator(_text)]
 Place = Annotated[str, AfterValidator(place), AfterValidator(_unescaped)]
 Names = Annotated[tuple[Text, ...], AfterValidator(_distinct)]
 Distinct = AfterValidator(_distinct)
-Topics = Annotated[Names, Field(min_length=1), AfterValidator(_topics)]
-RouteName = Annotated[str, AfterValidator(_route_name)]
+Topics = Annotated[
+    Names,
+    Field(min_length=1),
+    AfterValidator(_topics),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}),
+]
+RouteName = Annotated[
+    str, AfterValidator(_route_name), WithJsonSchema({"type": "string", "pattern": f"^{_ROUTE_NAME.pattern}$"})
+]
