@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -24,6 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Land Kafka records in Delta Lake, each exactly once.\n\n"
     "\b\nExamples:\n"
+    "  ingestor init orders.yaml                    write a first configuration\n"
     "  ingestor check orders.yaml                   would `run` work?\n"
     "  ingestor run orders.yaml                     ingest until SIGTERM\n"
     "  ingestor run orders.yaml --once              ingest what is there now\n"
@@ -203,6 +205,34 @@ def repair(
     if route is not None and route not in loaded.routes:
         raise ConfigError(f"there is no route {route}", hint=f"routes: {', '.join(loaded.routes)}")
     repair_tables(loaded, loaded.routes if route is None else [route], typer.echo, yes=yes)
+
+
+@app.command(short_help="Write a first configuration, which `check` accepts.")
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("ingestor.yaml"),
+    brokers: Annotated[str | None, typer.Option("--brokers", metavar="HOST:PORT,…", help="Kafka's brokers.")] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "--topics", metavar="TOPIC", help="A topic, or one ^regex; may be repeated."),
+    ] = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="URL", help="Path or URL of the table.")] = None,
+    app_id: Annotated[
+        str | None, typer.Option("--app-id", metavar="NAME", help="By default the last part of the table's path.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="The same as PATH.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Don't look whether Kafka has the topics.")] = False,
+) -> None:
+    """Write a commented configuration that `check` accepts; ask on a terminal for what is missing.
+
+    Example: ingestor init orders.yaml --brokers 127.0.0.1:9092 --topic user.events.v1 --table ./lake/raw/user-events
+    """
+    from ingestor.commands.init import Wanted
+    from ingestor.commands.init import init as write
+
+    wanted = Wanted(brokers, tuple(topics or ()), table, app_id)
+    ask = command_line.ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+    write(output or path, wanted, ask=ask, tell=typer.echo, force=force, look=not offline)
 
 
 @app.command(name="schema", short_help="Print the configuration's JSON Schema, for editors.")
