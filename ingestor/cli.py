@@ -7,16 +7,15 @@ import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from ingestor import DISTRIBUTION, command_line, logs
+from ingestor import DISTRIBUTION, command_line
+from ingestor.commands import dlq
+from ingestor.commands.options import AsJson, Config, OfRoute, load
 from ingestor.errors import ConfigError, DataLossError
 from ingestor.records import TopicPartition
-
-if TYPE_CHECKING:
-    from ingestor.config.settings import Settings
 
 app = typer.Typer(
     name="ingestor",
@@ -26,6 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Land Kafka records in Delta Lake, each exactly once.\n\n"
     "\b\nExamples:\n"
+    "  ingestor init orders.yaml                    write a first configuration\n"
     "  ingestor check orders.yaml                   would `run` work?\n"
     "  ingestor run orders.yaml                     ingest until SIGTERM\n"
     "  ingestor run orders.yaml --once              ingest what is there now\n"
@@ -36,17 +36,7 @@ app = typer.Typer(
     "4 storage or Kafka refuses for good · 5 OCC retries exhausted.",
 )
 
-Config = Annotated[Path, typer.Argument(help="The YAML configuration file.", show_default=False)]
-OfRoute = Annotated[str | None, typer.Option("--route", help="Only this route.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-
-
-def _load(config: Path) -> Settings:
-    from ingestor.config.load import load
-
-    loaded = load(config)
-    logs.configure(loaded.log.format, loaded.log.level)
-    return loaded
+app.add_typer(dlq.app, name="dlq")
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer passes it by position
@@ -68,6 +58,13 @@ def _main(
 def run(
     config: Config,
     once: Annotated[bool, typer.Option("--once", help="Ingest up to the current ends, commit, and exit.")] = False,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", metavar="LEVEL", help="Instead of the file's log.level.")
+    ] = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option("--http-port", metavar="PORT", help="Instead of the file's http.port; 0: any free one."),
+    ] = None,
 ) -> None:
     """Ingest until SIGTERM, SIGINT or SIGHUP.
 
@@ -75,7 +72,7 @@ def run(
     """
     from ingestor.commands.run import run as run_pipeline
 
-    loaded = _load(config)
+    loaded = load(config, log={"level": log_level}, http={"port": http_port})
     rows = run_pipeline(loaded, once=once, progress=once and sys.stderr.isatty())
     if once:
         typer.echo(f"ingestor: done, {rows:,} rows landed", err=True)
@@ -95,7 +92,7 @@ def check(
     """
     from ingestor.commands.check import check as check_all
 
-    check_all(_load(config), typer.echo, probing=not no_probe, as_json=as_json)
+    check_all(lambda: load(config), typer.echo, probing=not no_probe, as_json=as_json)
 
 
 @app.command(short_help="Show what is committed and the lag, or set the next offset.")
@@ -124,7 +121,7 @@ def offsets(
     from ingestor.commands import offsets as module
     from ingestor.commands.set_offsets import Dialogue, accept_removal, set_offsets
 
-    loaded = _load(config)
+    loaded = load(config)
     dialogue = Dialogue(
         confirm=lambda question: yes or command_line.confirm(question),
         warn=lambda line: typer.echo(line, err=True),
@@ -155,7 +152,7 @@ def audit(
     """
     from ingestor.commands.audit import audit_routes
 
-    reports = audit_routes(_load(config), against_kafka=against_kafka, watched=sys.stderr.isatty())
+    reports = audit_routes(load(config), against_kafka=against_kafka, watched=sys.stderr.isatty())
     if as_json:
         typer.echo(json.dumps({name: report.to_json() for name, report in reports.items()}))
     for name, report in reports.items():
@@ -179,7 +176,7 @@ def locate(config: Config, topic: str, partition: int, offset: int) -> None:
     from ingestor.commands.locate import locate as find
     from ingestor.config.routing import app_ids
 
-    loaded = _load(config)
+    loaded = load(config)
     route = loaded.route_of(topic)
     if route is None:
         raise ConfigError(f"no route takes topic {topic}", hint=f"routes: {', '.join(loaded.routes)}")
@@ -204,126 +201,49 @@ def repair(
     """
     from ingestor.commands.repair import repair as repair_tables
 
-    loaded = _load(config)
+    loaded = load(config)
     if route is not None and route not in loaded.routes:
         raise ConfigError(f"there is no route {route}", hint=f"routes: {', '.join(loaded.routes)}")
     repair_tables(loaded, loaded.routes if route is None else [route], typer.echo, yes=yes)
 
 
-dlq = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    short_help="Publish, list or replay dead letters.",
-    help="Dead letters: what the Spark jobs could not parse. Example: ingestor dlq publish orders.yaml",
-)
-app.add_typer(dlq, name="dlq")
-
-OfTopic = Annotated[str | None, typer.Option("--topic", help="Only letters from this topic.", show_default=False)]
-OfReason = Annotated[
-    list[str] | None,
-    typer.Option("--reason", help="Only letters with this reason (rule: any rule); may be repeated."),
-]
-
-
-@dlq.command(name="publish", short_help="Send new quarantine rows to the dead letter topics.")
-def dlq_publish(
-    config: Config,
-    route: OfRoute = None,
-    every: Annotated[
-        str | None, typer.Option("--every", metavar="DURATION", help="Repeat until SIGTERM: 60s, 15m.")
+@app.command(short_help="Write a first configuration, which `check` accepts.")
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("ingestor.yaml"),
+    brokers: Annotated[str | None, typer.Option("--brokers", metavar="HOST:PORT,…", help="Kafka's brokers.")] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "--topics", metavar="TOPIC", help="A topic, or one ^regex; may be repeated."),
     ] = None,
-    skip_gap: Annotated[
-        bool, typer.Option("--skip-gap", help="Skip letters whose log entries or files are gone.")
-    ] = False,
-    resend: Annotated[
-        bool, typer.Option("--resend", help="Send again letters that may have been on a deleted dead letter topic.")
-    ] = False,
-    accept: Annotated[
-        int | None,
-        typer.Option("--accept", min=0, metavar="VERSION", help="Count what a RESTORE or overwrite put back as sent."),
+    table: Annotated[str | None, typer.Option("--table", metavar="URL", help="Path or URL of the table.")] = None,
+    app_id: Annotated[
+        str | None, typer.Option("--app-id", metavar="NAME", help="By default the last part of the table's path.")
     ] = None,
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="The same as PATH.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Don't look whether Kafka has the topics.")] = False,
 ) -> None:
-    """Send new quarantine rows to the dead letter topics, each letter once.
+    """Write a commented configuration that `check` accepts; ask on a terminal for what is missing.
 
-    Example: ingestor dlq publish orders.yaml --every 60s
+    Example: ingestor init orders.yaml --brokers 127.0.0.1:9092 --topic user.events.v1 --table ./lake/raw/user-events
     """
-    from ingestor.dead_letters import commands, service
+    from ingestor.commands.init import Wanted
+    from ingestor.commands.init import init as write
 
-    loaded = _load(config)
-    commands.publish(
-        loaded,
-        service.parsed_routes(loaded, route),
-        every,
-        skip_gap=skip_gap,
-        resend=resend,
-        accept=accept,
-        tell=typer.echo,
-    )
+    wanted = Wanted(brokers, tuple(topics or ()), table, app_id)
+    ask = command_line.ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+    write(output or path, wanted, ask=ask, tell=typer.echo, force=force, look=not offline)
 
 
-@dlq.command(name="list", short_help="Show quarantine rows, without payloads.")
-def dlq_list(
-    config: Config,
-    route: OfRoute = None,
-    topic: OfTopic = None,
-    reason: OfReason = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Show at most this many.")] = 100,
-    as_json: AsJson = False,
-) -> None:
-    """Show quarantine rows, without payloads, keys and headers.
+@app.command(name="schema", short_help="Print the configuration's JSON Schema, for editors.")
+def print_schema() -> None:
+    """Print the JSON Schema of the configuration, by which editors complete and check it.
 
-    Example: ingestor dlq list orders.yaml --reason malformed
+    Example: ingestor schema > ingestor.schema.json
     """
-    from ingestor.dead_letters import listing, service
-    from ingestor.dead_letters.selection import Selection
+    from ingestor.config import schema
 
-    loaded = _load(config)
-    wanted = Selection(topic=topic, reasons=tuple(reason or ()), replayed=True)
-    rows, total = listing.find(loaded, service.parsed_routes(loaded, route), wanted, limit)
-    typer.echo(listing.as_json(rows, total) if as_json else listing.as_text(rows, total))
-
-
-@dlq.command(name="replay", short_help="Send chosen letters back to their topics, each once.")
-def dlq_replay(
-    config: Config,
-    route: OfRoute = None,
-    topic: OfTopic = None,
-    partition: Annotated[int | None, typer.Option("--partition", help="Only this partition.")] = None,
-    offsets: Annotated[
-        str | None, typer.Option("--offsets", metavar="FIRST..LAST", help="Only these offsets: 17, 17..42, 17..")
-    ] = None,
-    reason: OfReason = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only records from then on.")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records before then.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show them.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also send letters that were replayed before.")] = False,
-) -> None:
-    """Send chosen letters back to their topics, each once.
-
-    Example: ingestor dlq replay orders.yaml --reason required:user_id --dry-run
-    """
-    from ingestor.dead_letters import commands, service
-    from ingestor.dead_letters.selection import select
-
-    loaded = _load(config)
-    commands.replay(
-        loaded,
-        service.parsed_routes(loaded, route),
-        select(
-            topic=topic,
-            partition=partition,
-            offsets=offsets,
-            reasons=reason or (),
-            since=since,
-            until=until,
-            replayed=force,
-        ),
-        dry_run=dry_run,
-        force=force,
-        confirm=lambda question: yes or command_line.confirm(question),
-        tell=typer.echo,
-    )
+    typer.echo(schema.text(), nl=False)
 
 
 @app.command(short_help="Run everything on an embedded Kafka, with a kill in the middle.")

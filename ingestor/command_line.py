@@ -75,6 +75,11 @@ def _debug_traceback() -> None:
         traceback.print_exc()
 
 
+def ask(question: str, default: str | None) -> str:
+    """Ask on stderr until there is an answer."""
+    return str(typer.prompt(question, default=default, err=True))
+
+
 def confirm(question: str) -> bool:
     """Ask on stderr, since stdout is for results; no answer means no."""
     typer.echo(f"{question} [y/N] ", nl=False, err=True)

@@ -43,16 +43,34 @@ class Finding:
         return f"{self.status:<4}  {self.name}: {self.text}"
 
 
-def check(settings: Settings, tell: Callable[[str], None], *, probing: bool = True, as_json: bool = False) -> None:
-    """Run and show all checks; raise the failure with the lowest exit code."""
+def check(
+    load: Callable[[], Settings], tell: Callable[[str], None], *, probing: bool = True, as_json: bool = False
+) -> None:
+    """Run and show all checks, beginning with the configuration; raise the failure with the lowest exit code."""
     found: list[Finding] = []
+    show = found.append if as_json else lambda one: tell(str(one))
+    code = IngestorError.exit_code
     try:
-        _Preflight(settings, found.append if as_json else lambda one: tell(str(one)), probing=probing).run()
+        _Preflight(_configuration(load, show), show, probing=probing).run()
+        code = 0
+    except IngestorError as error:
+        code = error.exit_code
+        raise
     finally:
         if as_json:
-            code = min((finding.exit_code for finding in found if finding.exit_code), default=0)
             checks = [dataclasses.asdict(finding) for finding in found]
             tell(json.dumps({"ok": code == 0, "exit_code": code, "checks": checks}))
+
+
+def _configuration(load: Callable[[], Settings], tell: Callable[[Finding], None]) -> Settings:
+    name = "configuration"
+    try:
+        settings = load()
+    except ConfigError as error:
+        tell(Finding(name, "FAIL", str(error), error.exit_code))
+        raise
+    tell(Finding(name, "ok", f"{len(settings.routes)} route(s), app_id {settings.app_id}"))
+    return settings
 
 
 class _Preflight:
@@ -68,8 +86,6 @@ class _Preflight:
 
     def run(self) -> None:
         settings = self._settings
-        routes = len(settings.routes)
-        self._tell(Finding("configuration", "ok", f"{routes} route(s), app_id {settings.app_id}"))
         if settings.http is not None:
             self._one("http", self._http)
         for name in settings.parse:

@@ -31,15 +31,23 @@ _SYNTAX_HINT = "correct the YAML there (a value with special characters needs qu
 
 def read(path: Path, environ: Mapping[str, str] | None = None) -> dict[str, object]:
     """Return the file as plain values with the environment filled in, or raise ConfigError."""
+    return parse(_text(path), path, os.environ if environ is None else environ)
+
+
+def parse(text: str, path: Path, environ: Mapping[str, str]) -> dict[str, object]:
+    """Return what `read` returns if the file holds this text."""
+    return expand(_parse(text, path), path, environ)
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         message = f"{path}: can't be read: {error.strerror or type(error).__name__}"
         raise ConfigError(message, hint="give the path of the configuration file") from None
     except UnicodeDecodeError as error:
         message = f"{path}: byte {error.start} is not UTF-8"
         raise ConfigError(message, hint="save the file as UTF-8") from None
-    return expand(_parse(text, path), path, os.environ if environ is None else environ)
 
 
 def _parse(text: str, path: Path) -> object:

@@ -17,10 +17,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def load(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
-    """Read and check a configuration file; ConfigError names every problem."""
+def load(
+    path: Path,
+    environ: Mapping[str, str] | None = None,
+    *,
+    instead: Mapping[str, Mapping[str, object | None]] | None = None,
+) -> Settings:
+    """Read and check a configuration file; ConfigError names every problem.
+
+    `instead` has by section the keys that the command line gives: they replace the file's, None replaces nothing.
+    """
     environ = os.environ if environ is None else environ
-    return check(read(path, environ), path, environ)
+    document = read(path, environ)
+    for name, keys in (instead or {}).items():
+        given = {key: value for key, value in keys.items() if value is not None}
+        section = document.get(name) or {}
+        if given and isinstance(section, dict):
+            document[name] = {**section, **given}
+    return check(document, path, environ)
 
 
 def check(document: Mapping[str, object], path: Path, environ: Mapping[str, str]) -> Settings:

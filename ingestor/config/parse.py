@@ -12,6 +12,7 @@ from pydantic import (
     PlainValidator,
     StringConstraints,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -93,8 +94,14 @@ def _dedupe_by(value: object) -> object:
 class DedupeSettings(Section):
     """What makes two records duplicates: equal fields, or `content`, the payload's hash."""
 
-    by: Annotated[tuple[str, ...] | Literal["content"], PlainValidator(_dedupe_by)]
-    within: Duration = duration("24h")
+    by: Annotated[
+        tuple[str, ...] | Literal["content"],
+        PlainValidator(_dedupe_by),
+        WithJsonSchema(
+            {"anyOf": [{"const": "content"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+        ),
+    ]
+    within: Duration = Field(default=duration("24h"), json_schema_extra={"default": "24h"})
 
 
 class ParseSettings(Section):

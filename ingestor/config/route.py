@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
 
 from ingestor.config.types import (
     MIB,
@@ -82,7 +82,7 @@ class Route(Section):
     flush: FlushSettings = FlushSettings()
     occ: OccSettings = OccSettings()
     retry: RetrySettings = RetrySettings()
-    compression: str = "zstd"
+    compression: Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{_COMPRESSION.pattern}$"})] = "zstd"
     clean_log: bool = True
     _name: str = PrivateAttr(default="")
 

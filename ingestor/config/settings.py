@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
 
 from ingestor.config.options import option_text
 from ingestor.config.parse import ParseSettings
@@ -27,6 +27,17 @@ __all__ = [
     "RetrySettings",
     "Route",
     "Settings",
+]
+
+
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_OPTION = {"type": ["string", "number", "boolean"]}
+KafkaOptions = Annotated[
+    dict[str, str],
+    WithJsonSchema({"type": "object", "required": ["bootstrap.servers", "group.id"], "additionalProperties": _OPTION}),
+]
+StorageOptions = Annotated[
+    dict[str, str], WithJsonSchema({"type": ["object", "null"], "additionalProperties": _OPTION})
 ]
 
 
@@ -49,7 +60,10 @@ class LogSettings(Section):
     """The log's level and format."""
 
     format: Literal["console", "json"] = "console"
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+    level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        WithJsonSchema({"enum": [*_LEVELS, *map(str.lower, _LEVELS)]}),
+    ] = "INFO"
 
     @field_validator("level", mode="before")
     @classmethod
@@ -83,8 +97,8 @@ class Settings(Section):
 
     app_id: Annotated[Text, Field(max_length=200)]
     txn_app_id: Text = DEFAULT_TEMPLATE
-    kafka: dict[str, str] = Field(repr=False)
-    storage_options: dict[str, str] = Field(default={}, repr=False)
+    kafka: KafkaOptions = Field(repr=False)
+    storage_options: StorageOptions = Field(default={}, repr=False)
     memory: Annotated[Size, Field(ge=32 * MIB)] = 256 * MIB  # type: ignore[assignment]  # an int will do
     routes: Annotated[dict[RouteName, Route], Field(min_length=1)]
     breaker: BreakerSettings = BreakerSettings()

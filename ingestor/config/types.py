@@ -21,6 +21,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
 
@@ -36,8 +37,8 @@ _CREDENTIALS = re.compile(r"\w+://[^/@:]*:(?!\d+(/|$))[^@]*@")
 _CONTAINER_BEFORE_HOST = ("abfs", "wasb", "adl")
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_DURATION = re.compile(r"(\d{1,9})\s*(s|m|h|d)")
-_DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)?")
+_DURATION_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Section(BaseModel):
@@ -87,20 +88,28 @@ def _instant(value: object) -> object:
 
 
 def duration(text: str) -> timedelta:
-    """Return the duration that `24h`, `15m`, `90s` or `7d` means; ValueError for anything else."""
+    """Return the duration that `500ms`, `90s`, `15m`, `24h`, `7d` or a number of seconds means; else ValueError."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
-    return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
+    return timedelta(**{_DURATION_UNITS[match[2] or "s"]: float(match[1])})
 
 
-def _duration(value: object) -> object:
+def _duration(value: object) -> timedelta:
     try:
-        if isinstance(value, str) and (parsed := duration(value)) > timedelta(0):
-            return parsed
+        if isinstance(value, str):
+            return duration(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return timedelta(seconds=value)
     except (ValueError, OverflowError):
         pass
-    raise refuse("is not a duration", "write a number with a unit: 90s, 15m, 24h or 7d")
+    raise refuse("is not a duration", "write seconds, or a number with a unit: 500ms, 90s, 15m, 24h or 7d")
+
+
+def _seconds(value: object) -> object:
+    """Return a duration in seconds; a number stays as it is."""
+    parsed = _duration(value)
+    return parsed.total_seconds() if isinstance(value, str) else value
 
 
 def place(text: str, info: ValidationInfo) -> str:
@@ -197,13 +206,38 @@ def _route_name(name: str) -> str:
 Number = BeforeValidator(_number)
 Count = Annotated[int, Field(ge=1, lt=2**63), Number]
 Retries = Annotated[int, Field(ge=0, lt=2**31), Number]
-Seconds = Annotated[float, Field(gt=0, le=_WEEK_SECONDS), Number]
+_AS_NUMBER = {"type": "number", "exclusiveMinimum": 0}
+_AS_TEXT = {"type": "string", "pattern": rf"^\s*{_DURATION.pattern}\s*$"}
+Seconds = Annotated[
+    float,
+    Field(gt=0, le=_WEEK_SECONDS),
+    BeforeValidator(_seconds),
+    WithJsonSchema({"anyOf": [{**_AS_NUMBER, "maximum": _WEEK_SECONDS}, _AS_TEXT]}),
+]
 Size = Annotated[ByteSize, Field(gt=0, lt=2**60), BeforeValidator(_size)]
-Start = Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_instant)]
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Start = Annotated[
+    Literal["earliest", "latest"] | datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema(
+        {"anyOf": [{"enum": ["earliest", "latest"]}, {"type": "string", "format": "date-time", "pattern": "^[0-9]{4}"}]}
+    ),
+]
+Duration = Annotated[
+    timedelta,
+    Field(gt=timedelta(0)),
+    BeforeValidator(_duration),
+    WithJsonSchema({"anyOf": [_AS_NUMBER, _AS_TEXT]}),
+]
 Text = Annotated[str, AfterValidator(_text)]
 Place = Annotated[str, AfterValidator(place), AfterValidator(_unescaped)]
 Names = Annotated[tuple[Text, ...], AfterValidator(_distinct)]
 Distinct = AfterValidator(_distinct)
-Topics = Annotated[Names, Field(min_length=1), AfterValidator(_topics)]
-RouteName = Annotated[str, AfterValidator(_route_name)]
+Topics = Annotated[
+    Names,
+    Field(min_length=1),
+    AfterValidator(_topics),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}),
+]
+RouteName = Annotated[
+    str, AfterValidator(_route_name), WithJsonSchema({"type": "string", "pattern": f"^{_ROUTE_NAME.pattern}$"})
+]

@@ -205,12 +205,15 @@ def test_a_kdi_table_under_another_name_is_refused(world: World) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_getting_started_works_as_it_is_written(tmp_path: Path, kafka: Cluster) -> None:
-    """Its commands and programs in order, down to the rows of silver."""
+    """Its commands, programs and additions to the file in order, down to the rows of silver."""
     page = ROOT / "docs" / "get-started.md"
-    (tmp_path / "shop.yaml").write_text(blocks(page, "yaml")[0] + "http: {port: 0}\n")
+    config = tmp_path / "shop.yaml"
     world = World(tmp_path, {"KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap})
     said, printed = [], []
-    for language, block in re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+    for language, block in re.findall(r"^```(sh|python|yaml)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        if language == "yaml":
+            config.write_text(config.read_text() + block)
+            continue
         if language == "python":
             printed.append(call(world, "-c", block))
             continue
@@ -219,6 +222,8 @@ def test_getting_started_works_as_it_is_written(tmp_path: Path, kafka: Cluster) 
                 printed.append(call(world, *command.split()[1:]))
             elif command not in ELSEWHERE:
                 said.append(world.run(command))
+            if command.startswith("ingestor init "):
+                config.write_text(f"{config.read_text()}http: {{port: 0}}\n")
     assert "every offset once" in said[-1]
     produced, raw, balance, silver = printed
     assert produced == ""
@@ -275,7 +280,10 @@ def offsets(table: Path) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.stem)
 def test_every_configuration_shown_is_accepted(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of one together with README's minimal one; a manifest by Kubernetes' own schema."""
+    """A part of one together with README's minimal one; a manifest by Kubernetes' own schema.
+
+    A `parse` alone speaks of a route that the page's own configuration has.
+    """
     minimal = yaml.safe_load(blocks(ROOT / "README.md", "yaml")[0])
     for block in blocks(path, "yaml"):
         for name in re.findall(r"\$\{(\w+)\}", block):
@@ -285,7 +293,9 @@ def test_every_configuration_shown_is_accepted(path: Path, tmp_path: Path, monke
             kubernetes_validate.validate(document, latest_version(), strict=True)
             continue
         shown = tmp_path / "shown.yaml"
-        shown.write_text(yaml.safe_dump({**minimal, **document}))
+        (route,) = minimal["routes"].values()
+        routes = {"routes": {name: route}} if (name := next(iter(document.get("parse", {})), None)) else {}
+        shown.write_text(yaml.safe_dump({**minimal, **routes, **document}))
         load(shown)
 
 

@@ -58,6 +58,7 @@ def test_the_wheel_holds_the_program_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"ingestor/py.typed", "spark_jobs/py.typed", "ingestor/observe/status_page.html", "ingestor/cli.py"} <= names
+    assert "ingestor/config/schema.json" in names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"ingestor", "spark_jobs", "txn_ingestor"}
     assert not [name for name in names if "__pycache__" in name]
 

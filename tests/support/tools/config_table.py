@@ -1,10 +1,12 @@
-"""The table of docs/configuration.md: every key and its default, taken from the settings.
+"""The table of docs/configuration.md: every key and its default, taken from the settings; and the JSON Schema.
 
-`python -m tests.support.tools.config_table` writes keys and defaults into it; the third column stays.
+`python -m tests.support.tools.config_table` writes keys and defaults into the table; the third column stays. From both
+it makes the schema that is shipped.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import BaseModel, ByteSize
 
+from ingestor.config import schema
 from ingestor.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+_ROOT = Path(__file__).parents[3]
+PAGE = _ROOT / "docs" / "configuration.md"
+SCHEMA = _ROOT / "ingestor" / "config" / schema.FILE
 HEAD = "| key | default | |\n|---|---|---|\n"
 _NAMED = {"routes": "routes.NAME", "parse": "parse.NAME"}
 _NEEDS_QUOTES = "{},: "  # at either end
@@ -98,14 +103,21 @@ def _table() -> str:
     return text[start : text.index("\n\n", start) + 1]
 
 
+def schema_text() -> str:
+    """Return the schema's file, with what the page says of each key."""
+    descriptions = {key: re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text) for key, (_, text) in written().items()}
+    return json.dumps(schema.make(descriptions), indent=1, ensure_ascii=False) + "\n"
+
+
 def main() -> None:
-    """Write the table."""
+    """Write the table, then the schema."""
     known: dict[str, Any] = written()
     lines = "".join(
         f"| `{key}` | {default if default == 'required' else f'`{default}`'} | {known.get(key, ('', ''))[1]} |\n"
         for key, default in rows().items()
     )
     PAGE.write_text(PAGE.read_text().replace(HEAD + _table(), HEAD + lines))
+    SCHEMA.write_text(schema_text())
 
 
 if __name__ == "__main__":

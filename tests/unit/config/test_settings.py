@@ -262,15 +262,34 @@ def test_a_schema_may_be_ddl_and_duplicates_may_be_found_by_content() -> None:
     assert (parse.dedupe.by, parse.dedupe.within) == ("content", timedelta(hours=24))
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("24h", 86_400), (" 7 d ", 604_800)])
-def test_a_duration_has_a_unit(text: str, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("15m", 900), ("24h", 86_400), (" 7 d ", 604_800), ("500ms", 0.5), ("1.5h", 5400), ("5", 5)],
+)
+def test_a_duration_has_a_unit_or_is_in_seconds(text: str, seconds: float) -> None:
     assert duration(text).total_seconds() == seconds
 
 
-@pytest.mark.parametrize("text", ["", "5", "h", "-1h", "1.5h", "1w", "9999999999h"])
+@pytest.mark.parametrize("text", ["", "h", "-1h", "1w", "9999999999h", "1e3", "nan"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         duration(text)
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("5m", 300), ("500ms", 0.5), ("90", 90), (90, 90), (0.1, 0.1)])
+def test_all_durations_are_written_in_one_way(written: object, seconds: float) -> None:
+    settings = checked(
+        routes__events__flush={"seconds": written},
+        routes__events__occ={"base_seconds": written, "max_seconds": written},
+        breaker__open_seconds=written,
+        parse__events__dedupe={"by": "content", "within": written},
+    )
+
+    route, dedupe = settings.routes["events"], settings.parse["events"].dedupe
+    assert route.flush.seconds == route.occ.base_seconds == route.occ.max_seconds == seconds
+    assert settings.breaker.open_seconds == seconds
+    assert dedupe is not None
+    assert dedupe.within == timedelta(seconds=seconds)
 
 
 def test_dead_letters_have_a_topic_per_topic() -> None:
