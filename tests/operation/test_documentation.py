@@ -67,6 +67,8 @@ PROVEN = {
         "tests/integration/test_guards.py",
         "test_after_a_loss_earliest_lands_all_that_is_left",
     ),
+    "ingestor init": ("tests/integration/test_init.py", "test_on_a_terminal_it_asks"),
+    "ingestor status": ("tests/integration/test_status.py", "test_status_tells_how_a_process_is"),
     "ingestor dlq publish": ("tests/integration/test_dead_letters.py", "publish"),
     "ingestor dlq list": ("tests/integration/test_replay.py", "list"),
     "ingestor dlq replay": ("tests/integration/test_replay.py", "replay"),
