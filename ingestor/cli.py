@@ -226,7 +226,9 @@ def repair(
 
 @app.command(short_help="Write a first configuration, which `check` accepts.")
 def init(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("ingestor.yaml"),
+    path: Annotated[
+        Path | None, typer.Argument(help="The file to write, by default ingestor.yaml.", show_default=False)
+    ] = None,
     brokers: Annotated[str | None, typer.Option("--brokers", metavar="HOST:PORT,…", help="Kafka's brokers.")] = None,
     topics: Annotated[
         list[str] | None,
@@ -247,9 +249,12 @@ def init(
     from ingestor.commands.init import Wanted
     from ingestor.commands.init import init as write
 
+    if path and output:
+        raise ConfigError("PATH and --output don't go together", hint="give one of them")
     wanted = Wanted(brokers, tuple(topics or ()), table, app_id)
     ask = command_line.ask if sys.stdin.isatty() and sys.stderr.isatty() else None
-    write(output or path, wanted, ask=ask, tell=typer.echo, force=force, look=not offline)
+    file = path or output or Path("ingestor.yaml")
+    write(file, wanted, ask=ask, tell=typer.echo, force=force, look=not offline)
 
 
 @app.command(name="schema", short_help="Print the configuration's JSON Schema, for editors.")

@@ -825,6 +825,63 @@ MUTANTS = (
         "_INGESTOR if True else",
         (_unit("repair"),),
     ),
+    # --- the first steps ---
+    Mutant(
+        "init takes a topic that Kafka has not",
+        "commands/init.py",
+        "    if missing:\n        near",
+        "    if False:\n        near",
+        (_unit("init"),),
+    ),
+    Mutant(
+        "init writes before the configuration is checked",
+        "commands/init.py",
+        "    settings = check(",
+        "    _write(path, text, force=force)\n    force = True\n    settings = check(",
+        (_unit("init"),),
+    ),
+    Mutant(
+        "init overwrites",
+        "commands/init.py",
+        "    if path.exists() and not force:\n        raise _exists(path)\n",
+        "    force = True\n",
+        (_unit("init"),),
+    ),
+    Mutant(
+        "status ends well though the process is not",
+        "commands/status.py",
+        '    if not found["ready"] or not found["live"]:\n',
+        '    if not found["ready"]:\n',
+        (_unit("status_command"),),
+    ),
+    Mutant(
+        "status lets a process steer the terminal",
+        "commands/status.py",
+        'char if char.isprintable() else " "',
+        "char",
+        (_unit("status_command"),),
+    ),
+    Mutant(
+        "check --json is well where nobody foresaw the end",
+        "commands/check.py",
+        "    code = IngestorError.exit_code\n",
+        "    code = 0\n",
+        (_unit("check"),),
+    ),
+    Mutant(
+        "a duration's unit is passed over",
+        "config/types.py",
+        '_DURATION_UNITS[match[2] or "s"]',
+        '"seconds"',
+        (_unit("settings"),),
+    ),
+    Mutant(
+        "the schema takes no variable",
+        "config/schema.py",
+        '    return {"anyOf": [*rest.get("anyOf", [rest]), _VARIABLE], **about}\n',
+        "    return made\n",
+        (_unit("settings_schema"),),
+    ),
     # --- maintenance ---
     Mutant(
         "log entries go before the parse has read them",
