@@ -29,6 +29,7 @@ app = typer.Typer(
     "  ingestor check orders.yaml                   would `run` work?\n"
     "  ingestor run orders.yaml                     ingest until SIGTERM\n"
     "  ingestor run orders.yaml --once              ingest what is there now\n"
+    "  ingestor status orders.yaml --watch          how the running process is\n"
     "  ingestor offsets orders.yaml --json          what is committed, and the lag\n"
     "  ingestor audit orders.yaml --against-kafka   is every record there once?\n\n"
     "See also `ingestor COMMAND --help`. While it runs, http://127.0.0.1:8080 shows its status.",
@@ -93,6 +94,22 @@ def check(
     from ingestor.commands.check import check as check_all
 
     check_all(lambda: load(config), typer.echo, probing=not no_probe, as_json=as_json)
+
+
+@app.command(short_help="Show a running process at a glance; exit 0 if it is well.")
+def status(
+    target: Annotated[str, typer.Argument(metavar="CONFIG|URL", help="The process' configuration, or its address.")],
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every 2 s, until Ctrl-C.")] = False,
+) -> None:
+    """Show a running process at a glance: routes, lag, rates, last commits and errors. Exit 0 if it is well, else 1.
+
+    Example: ingestor status orders.yaml --watch
+    """
+    from ingestor.commands import status as module
+
+    url = target if target.startswith(("http://", "https://")) else module.address(load(Path(target)).http)
+    module.status(url, watch=watch, as_json=as_json)
 
 
 @app.command(short_help="Show what is committed and the lag, or set the next offset.")
@@ -209,7 +226,9 @@ def repair(
 
 @app.command(short_help="Write a first configuration, which `check` accepts.")
 def init(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("ingestor.yaml"),
+    path: Annotated[
+        Path | None, typer.Argument(help="The file to write, by default ingestor.yaml.", show_default=False)
+    ] = None,
     brokers: Annotated[str | None, typer.Option("--brokers", metavar="HOST:PORT,…", help="Kafka's brokers.")] = None,
     topics: Annotated[
         list[str] | None,
@@ -230,9 +249,12 @@ def init(
     from ingestor.commands.init import Wanted
     from ingestor.commands.init import init as write
 
+    if path and output:
+        raise ConfigError("PATH and --output don't go together", hint="give one of them")
     wanted = Wanted(brokers, tuple(topics or ()), table, app_id)
     ask = command_line.ask if sys.stdin.isatty() and sys.stderr.isatty() else None
-    write(output or path, wanted, ask=ask, tell=typer.echo, force=force, look=not offline)
+    file = path or output or Path("ingestor.yaml")
+    write(file, wanted, ask=ask, tell=typer.echo, force=force, look=not offline)
 
 
 @app.command(name="schema", short_help="Print the configuration's JSON Schema, for editors.")

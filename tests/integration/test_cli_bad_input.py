@@ -100,7 +100,7 @@ http: null
         pytest.param(
             "table: ./table",
             "table: ./table, flush: {seconds: soon}",
-            ('routes.events.flush.seconds: "soon"', "write a number"),
+            ('routes.events.flush.seconds: "soon"', "write seconds, or a number with a unit"),
             id="wrong type",
         ),
         pytest.param("[events]", "[events", ("line 3, column", "correct the YAML there"), id="YAML syntax"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-COMMANDS = ("run", "check", "offsets", "audit", "locate", "repair", "dlq", "demo")
+COMMANDS = ("init", "schema", "run", "check", "status", "offsets", "audit", "locate", "repair", "dlq", "demo")
 ROWS = 20
 RECORDS = [b"%d" % number for number in range(ROWS)]
 

@@ -82,9 +82,11 @@ def test_what_is_wrong_is_told_and_nothing_is_written(kafka: Cluster, tmp_path: 
     config = tmp_path / "shop.yaml"
     rest = ("--table", "./lake")
     refused("init", config, code=2, words=["--brokers, --topic, --table"], starts=1)
+    refused("init", config, "--output", config, code=2, words=["don't go together"], starts=1)
     away = ("--brokers", NOBODY, "--topic", "a", *rest)
     refused("init", config, *away, code=4, words=[NOBODY, "--offline"], starts=1)
     missing = ("--brokers", kafka.bootstrap, "--topic", "no.such", *rest)
     refused("init", config, *missing, code=2, words=["Kafka has no topic no.such"], starts=1)
     assert list(tmp_path.iterdir()) == []
-    assert ingestor("init", config, *away, "--offline").code == 0
+    assert ingestor("init", "--output", config, *away, "--offline").code == 0
+    assert config.exists()

@@ -70,6 +70,8 @@ PROVEN = {
         "test_after_a_loss_earliest_lands_all_that_is_left",
     ),
     "curl -s http://127.0.0.1:8080/readyz": ("tests/operation/test_kafka_away.py", "/readyz"),
+    "ingestor init": ("tests/integration/test_init.py", "test_on_a_terminal_it_asks"),
+    "ingestor status": ("tests/integration/test_status.py", "test_status_tells_how_a_process_is"),
     "ingestor dlq publish": ("tests/integration/test_dead_letters.py", "publish"),
     "ingestor dlq list": ("tests/integration/test_replay.py", "list"),
     "ingestor dlq replay": ("tests/integration/test_replay.py", "replay"),

@@ -26,4 +26,18 @@ MUTANTS = (
         new="        if False:\n",
         tests=("tests/unit/config/test_settings_refused.py",),
     ),
+    Mutant(
+        "a duration's unit is passed over",
+        at="duration",
+        old='_DURATION_UNITS[match[2] or "s"]',
+        new='"seconds"',
+        tests=("tests/unit/config/test_settings.py",),
+    ),
+    Mutant(
+        "the schema takes no variable",
+        at="_mended",
+        old='    return {"anyOf": [*rest.get("anyOf", [rest]), _VARIABLE], **about}\n',
+        new="    return made\n",
+        tests=("tests/unit/config/test_settings_schema.py",),
+    ),
 )

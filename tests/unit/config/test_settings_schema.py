@@ -30,7 +30,8 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 
 def valid(changed: object) -> bool:
     """Return whether the schema accepts a document, in which a time is text as in JSON."""
-    return bool(VALIDATOR.is_valid(json.loads(json.dumps(changed, default=date.isoformat))))
+    found: bool = VALIDATOR.is_valid(json.loads(json.dumps(changed, default=date.isoformat)))
+    return found
 
 
 def test_it_is_that_of_the_settings() -> None:
@@ -143,7 +144,7 @@ def has_text_for_numbers(value: object) -> bool:
 @given(PATHS, VALUES)
 def test_it_accepts_whatever_loads(path: tuple[str, ...], value: object) -> None:
     """An editor that marks what is right is switched off."""
-    small: dict[str, object] = {"parse": {"events": {}}, "http": {}, "log": {}, "dead_letters": {}}
+    small: dict[str, Any] = {"parse": {"events": {}}, "http": {}, "log": {}, "dead_letters": {}}
     changed = document(**(small | {"__".join(path): value}))
     try:
         check(changed, FILE, {})
