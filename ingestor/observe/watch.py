@@ -14,12 +14,13 @@ from ingestor.ingest.put import Outcome
 from ingestor.observe.recent import Recent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from ingestor.ingest.breaker import BreakerState
     from ingestor.ingest.buffer import Selection
     from ingestor.ingest.lane import Flushed, Progress
     from ingestor.ingest.placement import Placed
+    from ingestor.ledger import Gap
     from ingestor.observe.metrics import Metrics
     from ingestor.records import TopicPartition
 
@@ -94,15 +95,7 @@ class Watch:
             seconds=round(landed.seconds, 3),
             commit_id=staged.commit_id,
         )
-        for gap in flushed.gaps:
-            self._log.error("records lost", route=route, gap=str(gap), offsets=gap.offsets)
-            self.recent.trouble(
-                f"records lost: {gap}",
-                "on_data_loss: skip passed over them; the commit's gaps name them for good",
-                level="error",
-                route=route,
-            )
-            self.metrics.lost_offsets(route, gap.tp, gap.offsets)
+        self._lost(route, flushed.gaps)
         for tp, last in staged.last.items():
             self._stands(route, tp, Committed(last, last + 1, staged.last_ms.get(tp, -1)))
         self.metrics.landed(
@@ -113,6 +106,18 @@ class Watch:
             write_seconds=staged.write_seconds,
             age_seconds=age,
         )
+
+    def _lost(self, route: str, gaps: Iterable[Gap]) -> None:
+        """Tell which offsets a commit has passed over."""
+        for gap in gaps:
+            self._log.error("records lost", route=route, gap=str(gap), offsets=gap.offsets)
+            self.recent.trouble(
+                f"records lost: {gap}",
+                "on_data_loss: skip passed over them; the commit's gaps name them for good",
+                level="error",
+                route=route,
+            )
+            self.metrics.lost_offsets(route, gap.tp, gap.offsets)
 
     def started_over(self, route: str, progress: Progress) -> None:
         """Tell that what was in hand was dropped and is read again."""
