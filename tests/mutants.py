@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.mutant import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("ingestor", "spark_jobs", "tests", "docs", "pyproject.toml")
+COPIED = ("ingestor", "spark_jobs", "tests", "docs", "requirements", "pyproject.toml")
 AT_ONCE = 2
 TIMEOUT_SECONDS = 600
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)

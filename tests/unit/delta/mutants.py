@@ -144,7 +144,7 @@ MUTANTS = (
         at="open:_create",
         old="max_commit_retries=0, custom_metadata",
         new="custom_metadata",
-        tests=("tests/contract/test_table_contract.py",),
+        tests=("tests/unit/delta/test_believed.py",),
     ),
     Mutant(
         "data files on a disk are not synced",

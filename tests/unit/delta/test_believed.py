@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,9 +12,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from ingestor.delta import open as table_open
 from ingestor.delta.open import believed
 from ingestor.errors import RefusedError
+from ingestor.records import RawSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def looking(*answers: str) -> Callable[[], str]:
@@ -58,3 +62,19 @@ def test_a_table_that_is_not_there_is_no_log_that_is_gone() -> None:
 
 def _no_table() -> None:
     raise TableNotFoundError("none")
+
+
+def test_of_many_who_create_a_table_at_once_one_does(tmp_path: Path) -> None:
+    """A second try by delta-rs would put another schema and protocol behind the first entry."""
+    for number in range(6):
+        place = tmp_path / str(number)
+        ready = threading.Barrier(8)
+
+        def create(place: Path = place, ready: threading.Barrier = ready) -> None:
+            ready.wait()
+            assert table_open._create(str(place), RawSchema(), {}).version() == 0
+
+        with ThreadPoolExecutor(8) as pool:
+            for done in [pool.submit(create) for _ in range(8)]:
+                done.result()
+        assert [path.name for path in (place / "_delta_log").glob("*.json")] == [f"{0:020d}.json"]

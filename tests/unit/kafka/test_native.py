@@ -211,6 +211,24 @@ def test_one_poll_brings_so_many_bytes_at_the_most(
     assert max(map(len, came)) <= max(1, -(-batch_bytes // 10_000))
 
 
+def test_hardly_more_is_read_than_fits(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit waits for the next batch in memory that nobody counts."""
+    for _ in range(200):
+        kafka.send("a", b"x" * 10_000)
+    monkeypatch.setattr(native_intake, "_BYTES_MAX", 50_000)
+    intake: Any = kafka.read("native", ["a"])
+    take, waiting = intake._take_batch, []
+
+    def counting(taken: TakenIn, rest: Any, *arguments: int) -> None:
+        take(taken, rest, *arguments)
+        waiting.append(rest.left)
+
+    monkeypatch.setattr(intake, "_take_batch", counting)
+    came, _ = to_ends(intake, PARTITIONS)
+    assert sum(map(len, came)) == 200
+    assert max(waiting) <= 5
+
+
 @pytest.mark.parametrize("kind", ["native", "messages"])
 @pytest.mark.parametrize("part", ["value", "key", "headers"])
 def test_records_much_larger_than_those_before_come_in_batches_that_are_bounded(
@@ -419,6 +437,29 @@ def test_a_partition_that_comes_back_at_once_is_read_each_time(kafka: Kafka) -> 
         kafka.consumer.incremental_assign(theirs)
         came, _ = to_ends(intake, PARTITIONS)
         assert sum(map(len, came)) == PARTITIONS
+
+
+def test_a_partition_that_is_no_longer_forwarded_is_forwarded_again(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As librdkafka may end it late, when a partition was assigned again long since."""
+    monkeypatch.setattr(native_intake, "_LEAD_SECONDS", 0.0)
+    for partition in range(PARTITIONS):
+        kafka.send("a", b"x", partition=partition)
+    intake: Any = kafka.read("native", ["a"])
+    to_ends(intake, PARTITIONS)
+    for partition in range(PARTITIONS):
+        queue = intake._native.partition_queue(intake._client, b"a", partition)
+        intake._native.forward(queue, None)
+        intake._native.destroy_queue(queue)
+    intake.take(1_000, 0.1)
+    for partition in range(PARTITIONS):
+        kafka.send("a", b"x", partition=partition)
+    came: list[Columns] = []
+    deadline = time.monotonic() + SECONDS_MAX
+    while sum(map(len, came)) < PARTITIONS:
+        assert time.monotonic() < deadline
+        came += intake.take(1_000, 0.1).columns
 
 
 def test_the_users_own_plugins_stay() -> None:
