@@ -62,6 +62,7 @@ class Status:
         self._polled_at: dict[str, float] = {}
         self._ages = Ages()
         self._told: tuple[bool, ...] = ()
+        self._been_ready = False
         self._telling = threading.Lock()
         self.why_no_assignment: Callable[[], str] = lambda: ""
         self._lag = Lag(cluster, partitions=self._partitions, on_stuck=watch.waiting, on_asked=self._asked)
@@ -244,10 +245,14 @@ class Status:
             if parts == self._told:
                 return
             before, self._told = self._told, parts
-        if any(parts):
+        if not any(parts):
+            self._been_ready = True
+            if any(before):
+                logs.get().info("ready")
+        elif self._been_ready:
             logs.get().warning("not ready", reasons=health.reasons)
-        elif any(before):
-            logs.get().info("ready")
+        else:  # every start passes through this
+            logs.get().info("not ready", reasons=health.reasons)
 
 
 def _partition(row: Row) -> dict[str, Any]:

@@ -50,7 +50,6 @@ QUICK = {
 
 MEMBERS = 3
 PARTITIONS = 6
-COMMITS = 200
 
 
 @pytest.fixture
@@ -62,10 +61,19 @@ def seed() -> int:
 
 
 @pytest.mark.timeout(700)
+@pytest.mark.parametrize(
+    ("commits", "kill_seconds"), [(60, (4, 7)), pytest.param(200, (12, 18), marks=pytest.mark.soak)], ids=["60", "200"]
+)
 def test_random_faults_of_every_third_request_lose_and_double_nothing(
-    kafka: Cluster, deploy: Deploy, any_store: Store, seed: int, summary: Callable[[str], None]
+    kafka: Cluster,
+    deploy: Deploy,
+    any_store: Store,
+    seed: int,
+    summary: Callable[[str], None],
+    commits: int,
+    kill_seconds: tuple[float, float],
 ) -> None:
-    """200 commits, with kills in between: nothing lost, nothing twice, and when the faults stop nothing stuck."""
+    """Many commits, with kills in between: nothing lost, nothing twice, and when the faults stop nothing stuck."""
     rng = random.Random(seed)
     topic = topics.create(kafka.bootstrap, partitions=PARTITIONS)
     bucket = any_store.make_bucket()
@@ -86,7 +94,7 @@ def test_random_faults_of_every_third_request_lose_and_double_nothing(
         deployment.before_look = Mirror(any_store, bucket, deployment.table()).fetch
         members = [deployment.start() for _ in range(MEMBERS)]
         with Traffic(kafka.bootstrap, topic, partitions=PARTITIONS, per_second=200, seed=seed) as traffic:
-            kills = kill_until(deployment, COMMITS, rng)
+            kills = kill_until(deployment, commits, lambda: rng.uniform(*kill_seconds), rng)
         hits = proxy.hits
         proxy.clear()
         expected = deployment.expect([topic])
@@ -100,15 +108,15 @@ def test_random_faults_of_every_third_request_lose_and_double_nothing(
     traces = Traces()
     traces.add_run("random faults", deployment)
     summary(f"random store faults: {traces.check(deployment.folder)}")
-    assert hits > COMMITS
+    assert hits > commits
     assert kills > 1
     assert told["lost"] > 1  # commits that landed without an answer
 
 
-def kill_until(deployment: Deployment, commits: int, rng: random.Random) -> int:
+def kill_until(deployment: Deployment, commits: int, pause_seconds: Callable[[], float], rng: random.Random) -> int:
     """Kill a member now and then and start it again, until the log has so many commits; return how many were killed."""
     kills = 0
-    kill_at = time.monotonic() + rng.uniform(12, 18)
+    kill_at = time.monotonic() + pause_seconds()
 
     def done() -> bool:
         nonlocal kills, kill_at
@@ -117,7 +125,7 @@ def kill_until(deployment: Deployment, commits: int, rng: random.Random) -> int:
             member.kill()
             member.start()
             kills += 1
-            kill_at = time.monotonic() + rng.uniform(12, 18)
+            kill_at = time.monotonic() + pause_seconds()
         landed = [info for info in deployment.log().infos if info.get("operation_kind") == "flush"]
         return len(landed) >= commits
 

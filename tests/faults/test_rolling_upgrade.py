@@ -55,7 +55,7 @@ def before(tmp_path: Path) -> Mapping[str, str]:
     return environ
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.soak), "consumer"])
 def test_an_upgrade_one_by_one_under_kills_lands_each_record_once(
     kafka: Cluster, deploy: Deploy, before: Mapping[str, str], protocol: str
 ) -> None:

@@ -175,8 +175,8 @@ STOPS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a property": (change_property, "has protocol 1/4"),
     "a column": (add_column, "extra"),
     "restore": (restore, "the table was restored to an older version"),
-    "another table": (replace, "was replaced or its log cut off"),
-    # It depends on whether it goes before or after a file of ours was written.
+    # It depends on whether the folder goes before or after a file of ours was written.
+    "another table": (replace, "was replaced or its log cut off|a file or folder of the table is gone"),
     "no table": (move_away, "was replaced or its log cut off|a file or folder of the table is gone"),
     "half an entry": (leave_half_an_entry, "log entry _delta_log/"),
     "half a checkpoint": (spoil_checkpoint, "checkpoint _delta_log/"),

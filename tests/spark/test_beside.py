@@ -105,6 +105,7 @@ def test_our_log_store_gives_way_to_an_acknowledged_append(spark: SparkSession, 
     assert not [path for path in entry.parent.iterdir() if path.suffix == ".tmp"]
 
 
+@pytest.mark.soak
 @pytest.mark.faults
 @pytest.mark.timeout(400)  # it starts a Spark of its own
 def test_no_acknowledged_append_is_lost_to_slow_compactions(classes: Path, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ class Traffic(Background):
             self.next += ROWS_PER_FILE
 
 
+@pytest.mark.soak
 @pytest.mark.integration
 @pytest.mark.timeout(600)
 def test_a_thousand_small_files_are_compacted_under_a_running_ingestor(

@@ -30,7 +30,7 @@ def test_what_a_merge_inserts_is_parsed_and_what_it_rewrites_is_not(spark: Spark
     assert parse(spark, lake.route()) == Balance()
 
 
-@pytest.mark.parametrize("files", [1, raw.BATCH_FILES])
+@pytest.mark.parametrize("files", [pytest.param(1, marks=pytest.mark.soak), raw.BATCH_FILES])
 def test_merges_of_rows_that_are_not_parsed_yet(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
