@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 WHEEL ?=
-WORKERS ?= 3
+WORKERS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 CODE := $(wildcard ingestor spark_jobs tests bench .ci/release.py)

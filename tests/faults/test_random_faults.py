@@ -62,7 +62,9 @@ def seed() -> int:
 
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(
-    ("commits", "kill_seconds"), [(60, (4, 7)), pytest.param(200, (12, 18), marks=pytest.mark.soak)], ids=["60", "200"]
+    ("commits", "kill_seconds"),
+    [(60, (12, 18)), pytest.param(200, (12, 18), marks=pytest.mark.soak)],
+    ids=["60", "200"],
 )
 def test_random_faults_of_every_third_request_lose_and_double_nothing(
     kafka: Cluster,

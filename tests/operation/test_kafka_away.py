@@ -37,7 +37,8 @@ def test_a_kafka_that_dies_is_named_everywhere_and_no_level_vanishes(deploy: Dep
     """Also when the session ends meanwhile, and takes the partitions with it."""
     with Cluster() as cluster:
         topic = topics.create(cluster.bootstrap, partitions=2)
-        topics.produce(cluster.bootstrap, topic, [b"x"] * 20)
+        both = [topics.Record(value=b"x", partition=number % 2) for number in range(20)]  # each has a level then
+        topics.produce(cluster.bootstrap, topic, both)
         deployment = deploy(topic, http={"port": 0}, bootstrap=cluster.bootstrap)
         ingestor = deployment.start()
         site = Site(ingestor)
